@@ -1,0 +1,79 @@
+# make demo    contracts reviewed while workers are killed; make demo ARGS="--documents 20 --seed 7"
+# make test    linter, types, import rules and all tests; make test ARGS="-m unit"
+# make bench   the figures of docs/results/performance.md
+# Each sets up what it needs in .venv at its first run and again when a lock file changes.
+
+PYTHON ?= python3
+ARGS ?=
+UV_VERSION := 0.13.9
+BIN := .venv/bin
+
+# Interpreters are not downloaded: the one in PYTHON is the one that runs.
+export UV_PYTHON_DOWNLOADS := never
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export PIP_ROOT_USER_ACTION := ignore
+export VIRTUAL_ENV := $(CURDIR)/.venv
+
+.PHONY: setup demo test lint format bench lock clean
+
+setup: .venv/run.ok
+
+demo: .venv/run.ok
+	@$(BIN)/onward demo $(ARGS)
+
+test: lint
+	@$(BIN)/python -m pytest $(ARGS)
+
+lint: .venv/dev.ok
+	@$(BIN)/ruff check
+	@$(BIN)/ruff format --check
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+format: .venv/dev.ok
+	@$(BIN)/ruff check --fix-only
+	@$(BIN)/ruff format
+
+bench: .venv/dev.ok
+	@$(BIN)/python -m benchmarks $(ARGS)
+
+# Hashes of every file of every platform, and no address of any registry.
+LOCK := $(BIN)/uv pip compile pyproject.toml --quiet --universal --python-version 3.11 \
+	--generate-hashes --no-emit-index-url --no-header --no-annotate --group build \
+	--extra embedded --extra review
+
+lock: $(BIN)/uv
+	$(LOCK) --output-file requirements.lock
+	$(LOCK) --output-file requirements-dev.lock --extra dev --constraint requirements.lock
+
+clean:
+	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis \
+		.import_linter_cache
+
+define INSTALL
+@echo "installing $< into .venv"
+@$(BIN)/uv pip install --quiet --require-hashes --requirement $<
+@$(BIN)/uv pip install --quiet --no-deps --no-build-isolation --editable .
+@touch $@
+endef
+
+.venv/run.ok: requirements.lock pyproject.toml | $(BIN)/uv
+	$(INSTALL)
+
+.venv/dev.ok: requirements-dev.lock pyproject.toml | $(BIN)/uv
+	$(INSTALL)
+	@touch .venv/run.ok
+
+# uv is put in last, so its presence means a complete .venv. One that this rule did not make is kept
+# when something fails.
+$(BIN)/uv:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "Onward needs Python 3.11 or later, and '$(PYTHON)' is not: install one and name it," >&2; \
+		echo "for example: make $(MAKECMDGOALS) PYTHON=python3.12" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+		echo "'$(PYTHON)' cannot make virtual environments. On Debian and Ubuntu:" >&2; \
+		echo "    sudo apt install python3-venv" >&2; exit 1; }
+	@echo "making .venv with $$($(PYTHON) --version)"
+	@test -d .venv && fresh= || fresh=.venv; \
+	{ $(PYTHON) -m venv .venv && $(BIN)/python -m pip install --quiet uv==$(UV_VERSION); } || { \
+		rm -rf $$fresh; echo "could not set up .venv (see above); nothing was left behind" >&2; exit 1; }

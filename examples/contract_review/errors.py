@@ -1,0 +1,42 @@
+"""What can go wrong with one review; each message says what, to which document, what to do next."""
+
+
+class ReviewError(Exception):
+    """The review of one document cannot go on; other documents are not concerned."""
+
+
+class UnreadableDocument(ReviewError):
+    """A document gives no text. Its reason and advice are for whoever submitted it."""
+
+    def __init__(self, name: str, reason: str, advice: str) -> None:
+        super().__init__(
+            name, reason, advice
+        )  # all three: exceptions travel between processes by their args
+        self.name, self.reason, self.advice = name, reason, advice
+
+    def __str__(self) -> str:
+        return f"cannot read {self.name}: {self.reason}. {self.advice}"
+
+
+class AnswerRefused(ReviewError):
+    """The LLM answered, but not with what was asked for. Asking again may help."""
+
+
+class EndpointUnavailable(ReviewError):
+    """The LLM endpoint could not be reached, is overloaded, or failed. Asking later may help."""
+
+
+class EndpointRefused(ReviewError):
+    """The LLM endpoint is not set, or refuses what it is sent: key, model or request are wrong."""
+
+
+class ConclusionRefused(ReviewError):
+    """The answers do not fit together or do not fit the document. Nothing was filed."""
+
+
+class RegistryUnavailable(ReviewError):
+    """The registry did not confirm a filing. Sending it again under the same key is safe."""
+
+
+class RegistryRefused(ReviewError):
+    """The registry answered with a refusal; the same filing will be refused again."""

@@ -1,0 +1,105 @@
+"""Named instants at which a test may kill or stop a process. Free when none is armed.
+
+``ONWARD_FAILPOINTS="P4:kill@contract-review.read,S4:kill"`` arms the points; ``@`` narrows one to a step's
+Celery name. Each fires once over all processes: whoever creates its marker file in
+``ONWARD_FAILPOINT_DIR`` first. The marker is also how a test knows that its fault fired.
+"""
+
+import os
+import signal
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, LiteralString
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import psycopg
+
+
+class FailPoint(StrEnum):
+    """Where things can be cut. P: instants of one step. S: instants of a sweep."""
+
+    P0 = "P0"  #: message received, claim not committed
+    P1 = "P1"  #: claim committed, body not entered
+    P2 = "P2"  #: in the body: request sent, effect not applied (the outside service holds it)
+    P3 = "P3"  #: in the body: effect applied, response not received
+    P4 = "P4"  #: result in memory, not committed
+    P5 = "P5"  #: COMMIT of the result sent, answer not received
+    P6 = "P6"  #: result committed, successors unpublished
+    P7 = "P7"  #: successors published, message unacked
+    S1 = "S1"  #: stale rows selected, nothing written
+    S2 = "S2"  #: marked unknown, undecided
+    S4 = "S4"  #: decision written, nothing published
+    S5 = "S5"  #: published, pass not recorded
+
+
+@dataclass(frozen=True, slots=True)
+class Armed:
+    """One armed point: what happens there, and for which step (None: any)."""
+
+    action: str
+    step_name: str | None
+
+
+def parse(spec: str) -> dict[FailPoint, Armed]:
+    """Read ``ONWARD_FAILPOINTS``; an unknown point or action is an error, never ignored."""
+    armed = {}
+    for entry in filter(None, (part.strip() for part in spec.split(","))):
+        point, _, rest = entry.partition(":")
+        action, _, step_name = rest.partition("@")
+        if action not in _ACTIONS:
+            raise ValueError(f"ONWARD_FAILPOINTS: {entry!r} names no action of {sorted(_ACTIONS)}")
+        armed[FailPoint(point)] = Armed(action, step_name or None)
+    return armed
+
+
+_ACTIONS: "Mapping[str, signal.Signals]" = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}
+_armed = parse(os.environ.get("ONWARD_FAILPOINTS", ""))
+_next_commit: str | None = None
+
+
+def failpoint(point: FailPoint, step_name: str | None = None) -> None:
+    """Kill or stop this process if the point is armed for the step and has not fired yet."""
+    if _armed and _takes(point, step_name):
+        os.kill(os.getpid(), _ACTIONS[_armed[point].action])
+
+
+def arm_commit(step_name: str) -> None:
+    """P5: let the next statement be sent and this process die before its answer."""
+    global _next_commit  # noqa: PLW0603 - one word of process state, set and read on one thread
+    if _armed and FailPoint.P5 in _armed and _armed[FailPoint.P5].step_name in (None, step_name):
+        _next_commit = step_name
+
+
+def armed_commit() -> bool:
+    """Whether the statement about to run is the one to die in (see ``arm_commit``)."""
+    return _next_commit is not None and _takes(FailPoint.P5, _next_commit)
+
+
+def kill_after_sending(
+    connection: "psycopg.Connection[tuple[object, ...]]",
+    statement: LiteralString,
+    params: "Mapping[str, object]",
+) -> None:
+    """Put the statement on the wire and die without reading what the server says."""
+    import psycopg  # noqa: PLC0415 - only a process that is about to die needs it
+
+    text = psycopg.ClientCursor(connection).mogrify(statement, params)
+    connection.pgconn.send_query(text.encode())
+    while connection.pgconn.flush():
+        pass
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _takes(point: FailPoint, step_name: str | None) -> bool:
+    armed = _armed.get(point)
+    if armed is None or armed.step_name not in (None, step_name):
+        return False
+    marker = Path(os.environ["ONWARD_FAILPOINT_DIR"]) / point.value
+    try:
+        marker.touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    return True

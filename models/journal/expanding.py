@@ -1,0 +1,74 @@
+"""A step that puts new steps between itself and its successor (``Then``): plan, count and result in one commit."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+
+from models import database
+from models.journal import sql, steps
+from models.journal.errors import LeaseLost
+from models.journal.runs import INSERT_PLAN, node_record
+from models.journal.values import Claimed, Completed, Output
+from models.plan import Plan
+
+#: (how many keys of a stem the run has, how many steps it has) -> the new steps
+CompileInsertion = Callable[[Callable[[str], int], int], Plan]
+
+
+def complete_with(
+    claimed: Claimed, output: Output, *, worker: str, compile_insertion: CompileInsertion
+) -> Completed:
+    """Record a result together with the steps it asks for. Raises ``LeaseLost`` like ``complete``.
+
+    The own live row is locked first, then the run: two branches that grow the plan at once take turns,
+    so keys stay unique. An error of the compiler (a circle, a limit) leaves everything as it was.
+    """
+    run_id = claimed.run_id
+    with database.transaction():
+        _lock(claimed)
+        (planned,) = database.fetch(
+            "SELECT step_count FROM run WHERE run_id = %(run_id)s FOR UPDATE", {"run_id": run_id}
+        )[0]
+        plan = compile_insertion(lambda stem: _occurrences(run_id, stem), planned)
+        nodes = [node_record(node, planned + place) for place, node in enumerate(plan.nodes)]
+        database.fetch(
+            INSERT_PLAN,
+            {"run_id": run_id, "nodes": json.dumps(nodes), "inserted_by": claimed.step_key},
+        )
+        database.fetch(
+            "UPDATE run SET step_count = step_count + %(more)s, revision = revision + 1"
+            " WHERE run_id = %(run_id)s",
+            {"run_id": run_id, "more": len(nodes)},
+        )
+        return steps.complete(_redirected(claimed, plan), output, worker=worker, successor=plan.entry)
+
+
+def _lock(claimed: Claimed) -> None:
+    row = database.fetch_one(
+        f"SELECT 1 FROM live l WHERE {sql.HELD} FOR UPDATE",
+        {
+            "run_id": claimed.run_id, "branch": claimed.branch, "step_key": claimed.step_key,
+            "token": claimed.token, "owner": claimed.owner,
+        },
+    )  # fmt: skip
+    if row is None:
+        raise LeaseLost(f"Step {claimed.step_key!r} of run {claimed.run_id} was taken by another attempt.")
+
+
+def _redirected(claimed: Claimed, plan: Plan) -> Claimed:
+    following = next(node for node in plan.nodes if node.step_key == plan.entry.next_key)
+    return replace(
+        claimed, next_key=plan.entry.next_key, fork=list(plan.entry.fork) or None, joins=None, join_index=None,
+        after_name=following.step_name, after_queue=following.queue, after_untracked=following.untracked,
+        after_rate_limit=following.rate_limit,
+    )  # fmt: skip
+
+
+def _occurrences(run_id: str, stem: str) -> int:
+    row = database.fetch_one(
+        "SELECT step_key FROM plan WHERE run_id = %(run_id)s"
+        " AND (step_key = %(stem)s OR starts_with(step_key, %(stem)s || '#'))"
+        " ORDER BY length(step_key) DESC, step_key DESC LIMIT 1",
+        {"run_id": run_id, "stem": stem},
+    )
+    return int(row[0].rpartition("#")[2]) if row and "#" in row[0] else int(row is not None)

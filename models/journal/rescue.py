@@ -1,0 +1,254 @@
+"""What happens to steps whose owner is gone. Set-based, in small batches, skipping what others hold.
+
+An expired lease always becomes ``unknown`` first, with its attempt row and one event, in one
+transaction; what to do about it is decided afterwards and written under the row's revision, so two
+sweeps, or a sweep and a person, never act on the same row twice.
+"""
+
+from collections.abc import Sequence
+from typing import LiteralString
+
+from models import database
+from models.failpoints import FailPoint, failpoint
+from models.journal import events, sql
+from models.journal.values import BranchRef, StaleStep
+from models.states import BlockReason
+
+#: The UPDATE re-checks what the SELECT saw; what it counts depends on how the loss was noticed.
+_LOSE: LiteralString = f"""
+, lost AS (
+    UPDATE live l SET {sql.NO_LEASE}, state = 'unknown', crashes = l.crashes + %(crashed)s,
+        lost = l.lost + 1 - %(crashed)s, error_type = %(cause)s, error = %(reason)s, due_at = onward_now(),
+        revision = l.revision + 1
+    FROM stale
+    WHERE l.run_id = stale.run_id AND l.branch = stale.branch AND l.token = stale.token
+      AND l.owner = stale.owner
+    RETURNING l.*, stale.owner AS old_owner
+), noted AS (
+    INSERT INTO attempt (run_id, step_key, token, outcome, attempt, branch, owner, worker, error_type,
+                         error, started_at)
+    SELECT run_id, step_key, token, %(cause)s, attempt, branch, old_owner, worker, %(cause)s, %(reason)s,
+           claimed_at
+    FROM lost ON CONFLICT DO NOTHING
+), told AS (
+    INSERT INTO event (run_id, step_key, token, kind, detail)
+    SELECT run_id, step_key, token, 'lease_' || %(cause)s, %(reason)s || coalesce(' on ' || worker, '')
+    FROM lost
+)
+SELECT count(*), coalesce(array_agg(DISTINCT run_id), ARRAY[]::text[]) FROM lost"""
+
+_EXPIRED: LiteralString = f"""
+WITH stale AS (
+    SELECT run_id, branch, token, owner FROM live
+    WHERE lease_expires_at <= onward_now() AND owner IS NOT NULL
+    ORDER BY run_id, branch LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+){_LOSE}"""
+
+_CARRIED: LiteralString = f"""
+WITH stale AS (
+    SELECT run_id, branch, token, owner FROM live
+    WHERE run_id = %(run_id)s AND carrier = %(task_id)s AND starts_with(owner, %(start_id)s || '.')
+    ORDER BY run_id, branch FOR UPDATE
+){_LOSE}"""
+
+_OWNED: LiteralString = f"""
+WITH stale AS (
+    SELECT run_id, branch, token, owner FROM live
+    WHERE starts_with(owner, %(start_id)s || '.') AND NOT (pid = ANY(%(alive)s))
+    ORDER BY run_id, branch FOR UPDATE
+){_LOSE}"""
+
+_UNKNOWN: LiteralString = """
+SELECT l.run_id, l.branch, l.step_key, l.revision, l.crashes, l.lost, l.pardon, l.untracked,
+       coalesce(r.hold = 'cancel', false), coalesce(l.error_type, 'expired'), coalesce(l.error, ''), l.worker
+FROM live l JOIN run r ON r.run_id = l.run_id
+WHERE l.state = 'unknown' AND l.block_reason IS NULL AND l.due_at <= onward_now()
+  AND (%(run_id)s::text IS NULL OR l.run_id = %(run_id)s)
+ORDER BY l.due_at LIMIT %(limit)s"""
+
+
+def expire(*, limit: int) -> int:
+    """Turn running steps whose lease is over into unknown ones; returns how many."""
+    with database.transaction() as link:
+        failpoint(FailPoint.S1)
+        row = link.execute(
+            _EXPIRED,
+            {"limit": limit, "crashed": 0, "cause": "expired", "reason": "the owner fell silent"},
+        ).fetchone()
+    failpoint(FailPoint.S2)
+    return int(row[0]) if row else 0
+
+
+def mark_died(run_id: str, *, task_id: str, start_id: str, reason: str) -> int:
+    """The process that carried this Celery task is gone, as its parent saw. Counts a crash."""
+    row = database.fetch_one(
+        _CARRIED,
+        {
+            "run_id": run_id, "task_id": task_id, "start_id": start_id, "crashed": 1, "cause": "died",
+            "reason": reason,
+        },
+    )  # fmt: skip
+    return int(row[0]) if row else 0
+
+
+def carriers(run_id: str, *, task_id: str, start_id: str) -> list[tuple[int, int]]:
+    """The (pid, start time) of the processes that run what this Celery task carries."""
+    rows = database.fetch(
+        "SELECT pid, pid_started FROM live WHERE run_id = %(run_id)s AND carrier = %(task_id)s"
+        " AND starts_with(owner, %(start_id)s || '.')",
+        {"run_id": run_id, "task_id": task_id, "start_id": start_id},
+    )
+    return [(row[0], row[1]) for row in rows]
+
+
+def mark_orphaned(start_id: str, *, alive: Sequence[int], reason: str) -> list[str]:
+    """Steps of a worker start that is proven gone, but for those whose own process still lives.
+
+    Returns the runs they belong to.
+    """
+    rows = database.fetch(
+        _OWNED,
+        {"start_id": start_id, "alive": list(alive), "crashed": 0, "cause": "expired", "reason": reason},
+    )
+    return [run_id for row in rows for run_id in row[1]]
+
+
+def owners_pids(start_id: str) -> list[tuple[int, int]]:
+    """The (pid, start time) of every process of a worker start that holds a step."""
+    rows = database.fetch(
+        "SELECT DISTINCT pid, pid_started FROM live"
+        " WHERE starts_with(owner, %(start_id)s || '.') AND pid IS NOT NULL",
+        {"start_id": start_id},
+    )
+    return [(row[0], row[1]) for row in rows]
+
+
+def unknown_steps(*, limit: int, run_id: str | None = None) -> list[StaleStep]:
+    """Unknown steps that are due and not blocked, as ``decide`` wants them."""
+    rows = database.fetch(_UNKNOWN, {"limit": limit, "run_id": run_id})
+    return [
+        StaleStep(
+            run_id=row[0], branch=row[1], step_key=row[2], revision=row[3],
+            crashes=max(0, row[4] - row[6]), lost=max(0, row[5] - row[6]), untracked=row[7],
+            cancel_requested=row[8], cause=row[9], reason=row[10], worker=row[11],
+        )
+        for row in rows
+    ]  # fmt: skip
+
+
+def requeue(refs: Sequence[BranchRef], delays: Sequence[float]) -> int:
+    """Make unknown steps pending again, each due after its delay. Guarded on revision."""
+    row = database.fetch_one(
+        """
+        WITH back AS (
+            UPDATE live l SET state = 'pending', due_at = onward_now() + make_interval(secs => d.delay),
+                publish_at = onward_now() + make_interval(secs => d.delay), publications = 0,
+                revision = l.revision + 1
+            FROM unnest(%(run_ids)s::text[], %(branches)s::text[], %(revisions)s::bigint[],
+                        %(delays)s::float8[]) AS d(run_id, branch, revision, delay)
+            WHERE l.run_id = d.run_id AND l.branch = d.branch AND l.revision = d.revision
+              AND l.state = 'unknown'
+            RETURNING l.run_id, l.step_key, l.token
+        ), told AS (
+            INSERT INTO event (run_id, step_key, token, kind)
+            SELECT run_id, step_key, token, 'step_requeued' FROM back
+        )
+        SELECT count(*) FROM back""",
+        {**_arrays(refs), "delays": list(delays)},
+    )
+    return int(row[0]) if row else 0
+
+
+def block(ref: BranchRef, reason: BlockReason, *, detail: str, failed: bool) -> bool:
+    """Stop a branch until a person removes the cause; the run shows the reason."""
+    with database.transaction():
+        row = database.fetch_one(
+            """
+            UPDATE live l SET block_reason = %(reason)s, error = %(detail)s, error_type = %(reason)s,
+                state = CASE WHEN %(failed)s THEN 'failed' ELSE l.state END, revision = l.revision + 1
+            WHERE l.run_id = %(run_id)s AND l.branch = %(branch)s AND l.revision = %(revision)s
+              AND l.state <> 'running'
+            RETURNING l.step_key, l.token""",
+            {**_one(ref), "reason": reason, "detail": detail, "failed": failed},
+        )
+        if row is None:
+            return False
+        database.fetch(
+            "UPDATE run SET state = 'blocked', reason = %(reason)s, detail = %(detail)s,"
+            " revision = revision + 1 WHERE run_id = %(run_id)s AND state IN ('pending', 'running', 'waiting')",
+            {"run_id": ref.run_id, "reason": reason, "detail": detail},
+        )
+        events.record(ref.run_id, "run_blocked", step_key=row[0], token=row[1], detail=f"{reason}: {detail}")
+    return True
+
+
+def cancel_branches(refs: Sequence[BranchRef]) -> list[str]:
+    """End branches of a cancelled run that are neither running nor finished; returns their runs."""
+    rows = database.fetch(
+        """
+        WITH gone AS (
+            DELETE FROM live l
+            USING unnest(%(run_ids)s::text[], %(branches)s::text[], %(revisions)s::bigint[])
+                  AS d(run_id, branch, revision)
+            WHERE l.run_id = d.run_id AND l.branch = d.branch AND l.revision = d.revision
+              AND l.owner IS NULL
+            RETURNING l.*
+        ), kept AS (
+            INSERT INTO step (run_id, step_key, branch, state, prev_key, attempt, token, worker, started_at)
+            SELECT run_id, step_key, branch, 'cancelled', prev_key, attempt, token, worker, claimed_at
+            FROM gone WHERE missing = 0
+        )
+        SELECT DISTINCT run_id FROM gone""",
+        _arrays(refs),
+    )
+    return [row[0] for row in rows]
+
+
+def cancellable(*, limit: int) -> list[BranchRef]:
+    """Branches of cancelled runs that nothing holds and nothing is in doubt about."""
+    rows = database.fetch(
+        "SELECT l.run_id, l.branch, l.revision FROM live l JOIN run r ON r.run_id = l.run_id"
+        " WHERE r.hold = 'cancel' AND l.state IN ('pending', 'failed', 'waiting') ORDER BY 1, 2 LIMIT %(limit)s",
+        {"limit": limit},
+    )
+    return [BranchRef(*row) for row in rows]
+
+
+def held_runs(*, limit: int) -> list[str]:
+    """Held runs that have not been given their final state yet."""
+    rows = database.fetch(
+        "SELECT run_id FROM run r WHERE r.hold IS NOT NULL AND r.state IN ('pending', 'running', 'blocked')"
+        " ORDER BY run_id LIMIT %(limit)s",
+        {"limit": limit},
+    )
+    return [row[0] for row in rows]
+
+
+def wake_waiting(*, limit: int) -> int:
+    """Waiting steps whose time has come become pending."""
+    row = database.fetch_one(
+        """
+        WITH ready AS (
+            SELECT run_id, branch FROM live WHERE state = 'waiting' AND due_at <= onward_now()
+            ORDER BY run_id, branch LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+        ), woken AS (
+            UPDATE live l SET state = 'pending', publish_at = onward_now(), publications = 0,
+                revision = l.revision + 1
+            FROM ready WHERE l.run_id = ready.run_id AND l.branch = ready.branch RETURNING 1
+        )
+        SELECT count(*) FROM woken""",
+        {"limit": limit},
+    )
+    return int(row[0]) if row else 0
+
+
+def _one(ref: BranchRef) -> dict[str, object]:
+    return {"run_id": ref.run_id, "branch": ref.branch, "revision": ref.revision}
+
+
+def _arrays(refs: Sequence[BranchRef]) -> dict[str, object]:
+    return {
+        "run_ids": [ref.run_id for ref in refs],
+        "branches": [ref.branch for ref in refs],
+        "revisions": [ref.revision for ref in refs],
+    }

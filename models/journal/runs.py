@@ -1,0 +1,271 @@
+"""Submitting, cancelling and retrying runs. Guarded on the run's own state; each says what it found."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+from models import database
+from models.ids import check_identifier, new_run_id
+from models.journal import events
+from models.journal.errors import Refused, SubmissionConflict, UnknownRun
+from models.journal.values import Wakeup
+from models.plan import ROOT_BRANCH, Plan, PlanNode
+from models.settings import settings
+
+_PLAN_COLUMNS = (
+    "step_key text, position bigint, step_name text, queue text, kind text, branch text, input text,"
+    " arguments text, next_key text, fork text[], joins text, join_index bigint, tolerant boolean,"
+    " untracked boolean, rate_limit float8, throttle text"
+)
+_PLAN_NAMES = ", ".join(column.split()[0] for column in _PLAN_COLUMNS.split(","))
+
+INSERT_PLAN = f"""
+    INSERT INTO plan (run_id, {_PLAN_NAMES}, inserted_by)
+    SELECT %(run_id)s, n.*, %(inserted_by)s FROM json_to_recordset(%(nodes)s::json) AS n({_PLAN_COLUMNS})"""
+
+#: A queue's window: beyond that many unclaimed messages a new step waits for `wake` to publish it.
+_WINDOW_OPEN = """(SELECT count(*) FROM (SELECT 1 FROM live w WHERE w.queue = b.queue AND w.publications > 0
+        AND w.state = 'pending' LIMIT %(window)s) full_window) < %(window)s"""
+
+_SUBMIT = f"""
+WITH made AS (
+    INSERT INTO run (run_id, batch_id, submission_key, input, input_digest, workflow, version,
+                     interface_digest, code_digest, config_digest, priority, step_count)
+    VALUES (%(run_id)s, %(batch_id)s, %(submission_key)s, %(input)s, %(input_digest)s, %(workflow)s,
+            %(version)s, %(interface_digest)s, %(code_digest)s, %(config_digest)s, %(priority)s,
+            %(step_count)s)
+    ON CONFLICT DO NOTHING RETURNING run_id
+), planned AS (
+    INSERT INTO plan (run_id, {_PLAN_NAMES})
+    SELECT made.run_id, n.* FROM made, json_to_recordset(%(nodes)s::json) AS n({_PLAN_COLUMNS})
+), started AS (
+    INSERT INTO live (run_id, branch, step_key, queue, untracked, missing, priority, batch_id,
+                      publish_at, publications)
+    SELECT made.run_id, b.branch, b.step_key, b.queue, b.untracked, b.missing, %(priority)s, %(batch_id)s,
+           CASE WHEN b.missing > 0 THEN 'infinity'
+                WHEN {_WINDOW_OPEN} THEN onward_now() + make_interval(secs => %(grace)s)
+                ELSE onward_now() END,
+           CASE WHEN b.missing = 0 AND {_WINDOW_OPEN} THEN 1 ELSE 0 END
+    FROM made, json_to_recordset(%(branches)s::json)
+         AS b(branch text, step_key text, queue text, untracked boolean, missing bigint)
+    RETURNING branch, step_key, queue, publications
+)
+SELECT s.branch, s.step_key, s.queue, s.publications FROM made LEFT JOIN started s ON true"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Submission:
+    """A run to be made: its definition, its input as recorded, its plan."""
+
+    workflow: str
+    version: str
+    interface_digest: str
+    code_digest: str
+    config_digest: str
+    input: str
+    input_digest: str
+    plan: Plan
+    run_id: str | None = None
+    submission_key: str | None = None
+    batch_id: str | None = None
+    priority: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """The run that now exists, and whether this submission made it."""
+
+    run_id: str
+    created: bool
+    wakeups: tuple[Wakeup, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Cancellation:
+    """A run's one cancellation: asking again returns the same."""
+
+    cancellation_id: str
+    cancelled_by: str
+    reason: str
+    first: bool
+
+
+def node_record(node: PlanNode, position: int) -> dict[str, object]:
+    """A plan node as ``json_to_recordset`` reads it."""
+    record = asdict(node) | {"position": position, "next_key": node.successor.next_key}
+    record["fork"] = list(node.successor.fork) or None
+    del record["successor"]
+    return record
+
+
+def create_batch(batch_id: str, label: str) -> None:
+    """Name runs that belong together. Creating it again is fine."""
+    check_identifier("batch_id", batch_id)
+    database.fetch(
+        "INSERT INTO batch (batch_id, label) VALUES (%(batch_id)s, %(label)s) ON CONFLICT DO NOTHING",
+        {"batch_id": batch_id, "label": label},
+    )
+
+
+def submit(submission: Submission) -> Submitted:
+    """Record a run, its whole plan and its first branches in one statement.
+
+    Idempotent by run id or submission key: used again with the same workflow and input it returns
+    the run it made first; with another input it raises ``SubmissionConflict`` and writes nothing.
+    """
+    for field in ("run_id", "submission_key", "batch_id"):
+        value = getattr(submission, field)
+        if value is not None:
+            check_identifier(field, value)
+    run_id = submission.run_id or new_run_id()
+    rows = database.fetch(_SUBMIT, _submission_params(submission, run_id))
+    if not rows:
+        return _earlier(submission, run_id)
+    names = {node.step_key: node.step_name for node in submission.plan.nodes}
+    wakeups = tuple(
+        Wakeup(run_id, branch, step_key, names[step_key], queue, attempt=1)
+        for branch, step_key, queue, publications in rows
+        if publications
+    )
+    return Submitted(run_id, created=True, wakeups=wakeups)
+
+
+def cancel(run_id: str, *, by: str, reason: str, cancellation_id: str) -> Cancellation:
+    """Stop a run for good. Steps in the air finish or are reconciled first; nothing new is claimed."""
+    row = database.fetch_one(
+        """
+        UPDATE run SET hold = 'cancel', cancellation_id = %(id)s, cancelled_by = %(by)s,
+            cancel_reason = %(reason)s, revision = revision + 1
+        WHERE run_id = %(run_id)s AND cancellation_id IS NULL
+          AND state NOT IN ('completed', 'cancelled', 'compensated')
+        RETURNING cancellation_id""",
+        {"run_id": run_id, "id": cancellation_id, "by": by, "reason": reason},
+    )
+    if row:
+        events.record(run_id, "run_cancel_requested", detail=reason, actor=by)
+        return Cancellation(cancellation_id, by, reason, first=True)
+    found = database.fetch_one(
+        "SELECT state, cancellation_id, cancelled_by, cancel_reason FROM run WHERE run_id = %(run_id)s",
+        {"run_id": run_id},
+    )
+    if found is None:
+        raise UnknownRun(f"There is no run {run_id!r}; `onward runs list` shows those that exist.")
+    if found[1] is None:
+        raise Refused(f"Run {run_id} is {found[0]}: there is nothing left to cancel.")
+    return Cancellation(found[1], found[2], found[3], first=False)
+
+
+def send_back(run_id: str, *, by: str) -> list[str]:
+    """Send a failed or blocked run's stopped steps back to pending; returns their keys.
+
+    Counters stay as they are: what was counted until now is pardoned, so the limits start anew
+    while the history keeps every failure. Raises ``Refused`` when nothing of the run is stopped.
+    """
+    with database.transaction() as link:
+        rows = link.execute(
+            """
+            UPDATE live SET state = 'pending', pardon = failures + crashes + lost, block_reason = NULL,
+                due_at = onward_now(), publish_at = onward_now(), publications = 0, revision = revision + 1
+            WHERE run_id = %(run_id)s AND (state = 'failed' OR block_reason IS NOT NULL)
+              AND state <> 'running' AND missing = 0
+            RETURNING step_key""",
+            {"run_id": run_id},
+        ).fetchall()
+        row = link.execute(
+            """
+            UPDATE run SET hold = NULL, reason = NULL, detail = NULL, finished_at = NULL,
+                state = CASE WHEN started_at IS NULL THEN 'pending' ELSE 'running' END,
+                revision = revision + 1
+            WHERE run_id = %(run_id)s AND state IN ('failed', 'blocked')
+            RETURNING 1""",
+            {"run_id": run_id},
+        ).fetchone()
+        if row is None or not rows:
+            raise _nothing_stopped(run_id)
+        for (step_key,) in rows:
+            events.record(run_id, "step_sent_back", step_key=step_key, actor=by)
+    return [row[0] for row in rows]
+
+
+def settle(run_id: str) -> str | None:
+    """Give a held run its final state once nothing of it is in the air; returns that state.
+
+    A failed run names every step that failed. Called after each failure and by every sweep, since
+    the sibling that ends last may be on another worker.
+    """
+    row = database.fetch_one(
+        """
+        UPDATE run r SET
+            state = CASE r.hold WHEN 'cancel' THEN 'cancelled' ELSE 'failed' END,
+            reason = CASE r.hold WHEN 'cancel' THEN r.reason ELSE (
+                SELECT l.error_type FROM live l WHERE l.run_id = r.run_id AND l.state = 'failed'
+                ORDER BY l.branch LIMIT 1) END,
+            detail = CASE r.hold WHEN 'cancel' THEN r.detail ELSE (
+                SELECT string_agg(l.step_key || coalesce(' [' || p.join_index || ']', '') || ': '
+                                  || coalesce(l.error, l.error_type, 'failed'), '; ' ORDER BY l.branch)
+                FROM live l JOIN plan p ON p.run_id = l.run_id AND p.step_key = l.step_key
+                WHERE l.run_id = r.run_id AND l.state = 'failed') END,
+            finished_at = onward_now(), revision = r.revision + 1
+        WHERE r.run_id = %(run_id)s AND r.hold IS NOT NULL AND r.state IN ('pending', 'running', 'blocked')
+          AND NOT EXISTS (SELECT 1 FROM live l WHERE l.run_id = r.run_id AND (
+              l.state IN ('running', 'waiting') OR l.state = 'unknown'
+              OR (r.hold = 'cancel' AND l.state IN ('pending', 'failed'))))
+        RETURNING r.state""",
+        {"run_id": run_id},
+    )
+    if row:
+        events.record(run_id, f"run_{row[0]}")
+    return row[0] if row else None
+
+
+def _submission_params(submission: Submission, run_id: str) -> dict[str, object]:
+    nodes = [node_record(node, place) for place, node in enumerate(submission.plan.nodes)]
+    return {
+        "run_id": run_id, "batch_id": submission.batch_id, "submission_key": submission.submission_key,
+        "input": submission.input, "input_digest": submission.input_digest,
+        "workflow": submission.workflow, "version": submission.version,
+        "interface_digest": submission.interface_digest, "code_digest": submission.code_digest,
+        "config_digest": submission.config_digest, "priority": submission.priority,
+        "step_count": len(nodes), "nodes": json.dumps(nodes), "window": settings().publish_window,
+        "branches": json.dumps(_first_branches(submission.plan)), "grace": settings().publish_grace,
+    }  # fmt: skip
+
+
+def _first_branches(plan: Plan) -> list[dict[str, object]]:
+    by_key = {node.step_key: node for node in plan.nodes}
+    entry = plan.entry
+    heads: Sequence[str] = entry.fork
+    assert entry.next_key is not None  # noqa: S101 - the compiler gives every plan a step
+    start = [(ROOT_BRANCH, by_key[entry.next_key], len(heads))]
+    start += [(by_key[head].branch, by_key[head], 0) for head in heads]
+    return [
+        {
+            "branch": branch, "step_key": node.step_key, "queue": node.queue,
+            "untracked": node.untracked, "missing": missing,
+        }
+        for branch, node, missing in start
+    ]  # fmt: skip
+
+
+def _earlier(submission: Submission, run_id: str) -> Submitted:
+    row = database.fetch_one(
+        "SELECT run_id, workflow, input_digest FROM run"
+        " WHERE submission_key = %(key)s OR run_id = %(run_id)s ORDER BY submission_key = %(key)s LIMIT 1",
+        {"key": submission.submission_key, "run_id": run_id},
+    )
+    if row is None:
+        raise Refused("The submission met another one of the same key that was taken back: submit again.")
+    if (row[1], row[2]) != (submission.workflow, submission.input_digest):
+        used = submission.submission_key or run_id
+        raise SubmissionConflict(
+            f"The key {used!r} belongs to run {row[0]} of {row[1]!r}, which has another input. Nothing was "
+            f"submitted: use another key for another input."
+        )
+    return Submitted(row[0], created=False)
+
+
+def _nothing_stopped(run_id: str) -> Refused | UnknownRun:
+    found = database.fetch_one("SELECT state FROM run WHERE run_id = %(run_id)s", {"run_id": run_id})
+    if found is None:
+        return UnknownRun(f"There is no run {run_id!r}; `onward runs list` shows those that exist.")
+    return Refused(f"Run {run_id} is {found[0]}: no step of it is failed or blocked.")

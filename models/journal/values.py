@@ -1,0 +1,132 @@
+"""What the verbs take and give: frozen values, no rows."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from models.plan import InputKind, Successor
+
+
+@dataclass(frozen=True, slots=True)
+class Carrier:
+    """Who claims: one process of one worker start, on behalf of one Celery message."""
+
+    start_id: str
+    worker: str
+    task_id: str
+    pid: int
+    pid_started: int  #: clock ticks after boot; tells a pid from its reuse
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The time-limited right to write a step's outcome. All five fields guard every such write."""
+
+    run_id: str
+    branch: str
+    step_key: str
+    token: int
+    owner: str
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """A step that is ours to run, with everything it needs, as one statement returned it."""
+
+    run_id: str
+    branch: str
+    step_key: str
+    prev_key: str | None
+    token: int
+    owner: str
+    attempt: int
+    failures: int
+    crashes: int
+    pardon: int
+    batch_id: str | None
+    claimed_at: datetime
+    step_name: str
+    arguments: str
+    input_kind: str
+    next_key: str | None
+    fork: list[str] | None
+    joins: str | None
+    join_index: int | None
+    untracked: bool
+    queue: str
+    piped: str | None  #: the predecessor's recorded output, when it has one
+    after_name: str | None  #: of the step that follows, or of the join this branch reports to
+    after_queue: str | None
+    after_untracked: bool | None
+    after_rate_limit: float | None
+
+    @property
+    def lease(self) -> Lease:
+        """What guards every write about this claim."""
+        return Lease(self.run_id, self.branch, self.step_key, self.token, self.owner)
+
+    @property
+    def successor(self) -> Successor:
+        """What follows on this branch, as planned."""
+        return Successor(self.next_key, tuple(self.fork or ()))
+
+    @property
+    def gathers(self) -> bool:
+        """Whether the input is the list of a group's results."""
+        return self.input_kind == InputKind.GATHER
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """A result as it is recorded."""
+
+    text: str
+    digest: str
+    input_digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Wakeup:
+    """A message to send: *go on with this run here*."""
+
+    run_id: str
+    branch: str
+    step_key: str
+    step_name: str
+    queue: str
+    attempt: int  #: the claim it hopes to become; part of the Celery task id
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """What a completion led to."""
+
+    wakeups: tuple[Wakeup, ...] = ()  #: to publish now, after the commit
+    claimed: Claimed | None = None  #: the next step, when it was claimed in the same commit
+    finished: bool = False  #: the run is over
+
+
+@dataclass(frozen=True, slots=True)
+class StaleStep:
+    """A step whose owner is gone, as ``recovery.decide`` judges it."""
+
+    run_id: str
+    branch: str
+    step_key: str
+    revision: int
+    crashes: int  #: observed deaths, less what a person has pardoned
+    lost: int  #: silent owners, likewise
+    untracked: bool
+    cancel_requested: bool
+    cause: str  #: of the last loss: expired, died, interrupted
+    reason: str  #: the same in words: the signal, the limit
+    worker: str | None
+    unsettled_effects: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class BranchRef:
+    """One branch at one revision: what everyone but the holder guards on."""
+
+    run_id: str
+    branch: str
+    revision: int

@@ -1,0 +1,69 @@
+"""Settings: every knob, its unit and its reason, read once from ``ONWARD_*`` in the environment."""
+
+from functools import lru_cache
+from typing import Self
+
+from pydantic import Field, model_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+class Settings(BaseSettings):
+    """What a process of Onward needs to know. Durations are seconds."""
+
+    model_config = SettingsConfigDict(env_prefix="ONWARD_", frozen=True, extra="ignore")
+
+    database_url: str = "postgresql+psycopg://onward@127.0.0.1:5432/onward"
+    broker_url: str = "redis://127.0.0.1:6379/0"
+    agents: str = ""  #: packages with workflows, comma-separated: ``acme.review,acme.release``
+    home: str = ".onward"  #: state of the embedded stack of this checkout
+    key_prefix: str = "onward:"  #: of every Redis key, so that deployments on one Redis do not mix
+
+    lease_ttl: float = 30.0  #: a step is stale when its owner was silent for this long
+    heartbeat: float = 10.0  #: how often a lease is renewed; three may be missed
+    trust_margin: float = 2.0  #: the owner stops trusting its lease this long before it ends
+    sweep_period: float = 5.0
+    wake_period: float = 1.0
+    sweep_batch: int = Field(500, ge=1, le=10_000)
+
+    publish_grace: float = 10.0  #: whoever made a step due publishes it within this time
+    publish_backoff_max: float = 60.0
+    publish_window: int = 1000  #: unclaimed messages a queue may hold
+
+    sticky: bool = False  #: go on with the next step in place instead of through the broker
+    sticky_seconds: float = 1.0
+    sticky_steps: int = 20
+
+    step_time_limit: float = 900.0  #: hard limit of a step that sets none
+    step_soft_time_limit: float = 840.0
+    shutdown_grace: float = 25.0  #: what a running step gets to finish in on SIGTERM
+
+    crash_limit: int = 3  #: observed deaths of the process that ran the step
+    lost_limit: int = 10  #: owners that fell silent without a proven death
+    output_limit: int = 256 * 1024  #: bytes of one recorded value
+    plan_limit: int = 20_000  #: steps of a run, dynamic ones included
+    group_limit: int = 10_000  #: members of one group
+    depth_limit: int = 50  #: groups within groups
+
+    @model_validator(mode="after")
+    def _lease_outlives_missed_heartbeats(self) -> Self:
+        if self.lease_ttl < 3 * self.heartbeat:
+            raise ValueError(
+                f"ONWARD_LEASE_TTL={self.lease_ttl} must be at least three times "
+                f"ONWARD_HEARTBEAT={self.heartbeat}: otherwise one late heartbeat makes a healthy step stale"
+            )
+        if self.trust_margin >= self.lease_ttl - self.heartbeat:
+            raise ValueError(
+                f"ONWARD_TRUST_MARGIN={self.trust_margin} leaves no time in which a lease may be trusted"
+            )
+        return self
+
+    @property
+    def visibility_timeout(self) -> float:
+        """How long Redis waits before it hands out an unacked message again."""
+        return max(3600.0, 4 * self.step_time_limit)
+
+
+@lru_cache(maxsize=1)
+def settings() -> Settings:
+    """The process's settings, read once. Tests that change the environment call ``cache_clear``."""
+    return Settings()

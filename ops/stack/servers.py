@@ -1,0 +1,104 @@
+"""The two servers of a home, started, watched and hurt as one thing."""
+
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Literal, Self
+
+from ops.stack import postgres, state, valkey
+from ops.stack.events import ProcessEvent
+from ops.stack.home import Home
+from ops.stack.postgres import Postgres
+from ops.stack.supervisor import Restart, Supervisor, wait_to_start
+from ops.stack.valkey import Valkey
+
+ServerName = Literal["postgres", "valkey"]
+
+#: Everything waits for the servers, and they recover in moments: no long back-off.
+RESTART = Restart(first=0.1, longest=5.0)
+
+
+class Servers:
+    """PostgreSQL and Valkey of one home, from entering to leaving the context.
+
+    They come back by themselves as long as someone calls ``poll`` (of the shared supervisor, when
+    one is given). Whoever enters holds the home's lock.
+    """
+
+    def __init__(
+        self,
+        home: Home | Path | str,
+        supervisor: Supervisor | None = None,
+        *,
+        postgres_options: Mapping[str, str] | None = None,
+        valkey_databases: int = 16,
+        on_event: Callable[[ProcessEvent], None] | None = None,
+    ) -> None:
+        self.home = home if isinstance(home, Home) else Home.at(home)
+        self.supervisor = supervisor or Supervisor(on_event)
+        self._options = dict(postgres_options or {})
+        self._databases = valkey_databases
+        self._held = ExitStack()
+
+    def __enter__(self) -> Self:
+        with ExitStack() as undo:
+            undo.enter_context(self.home.locked())
+            state.end_leftovers(self.home)
+            undo.callback(state.forget, self.home)
+            undo.callback(self.supervisor.stop_all)
+            # Before the ports: a leftover that still holds its port would seem to be a stranger.
+            wait_to_start("PostgreSQL", lambda: postgres.is_vacant(postgres.data_of(self.home)))
+            wait_to_start("Valkey", lambda: valkey.is_vacant(valkey.data_of(self.home)))
+            self._postgres = Postgres(self.home, self.home.port("pg"), self._options)
+            self._valkey = Valkey(self.home, self.home.port("valkey"), self._databases)
+            self.supervisor.start(self._postgres.program(), restart=RESTART)
+            self.supervisor.start(self._valkey.program(), restart=RESTART)
+            self.wait_ready()
+            self._held = undo.pop_all()
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self._held.close()
+
+    @property
+    def database_url(self) -> str:
+        """For SQLAlchemy, which every part of Onward uses: ``postgresql+psycopg://...``."""
+        return self._postgres.url()
+
+    @property
+    def broker_url(self) -> str:
+        return self._valkey.url
+
+    @property
+    def pids(self) -> Mapping[str, int]:
+        return self.supervisor.pids
+
+    def database_url_of(self, database: str) -> str:
+        """The URL of another database on the same server."""
+        return self._postgres.url(database)
+
+    def poll(self) -> None:
+        """Start again what died and is due."""
+        self.supervisor.poll()
+
+    def kill(self, name: ServerName) -> None:
+        """SIGKILL a server and wait until it is gone."""
+        self.supervisor.kill(name)
+
+    def restart(self, name: ServerName) -> None:
+        """Stop a server in an orderly way, if it runs, start it and wait until it serves."""
+        self.supervisor.restart(name)
+        self.wait_ready()
+
+    def lose_broker_data(self) -> None:
+        """SIGKILL Valkey and throw away every message, as when its disk is lost.
+
+        It comes back empty at the next ``poll`` that finds it due, or by ``restart``.
+        """
+        self.supervisor.kill(valkey.NAME)
+        self._valkey.wipe()
+
+    def wait_ready(self) -> None:
+        """Wait until both servers serve; starts nothing."""
+        self.supervisor.wait_ready(postgres.NAME, self._postgres.is_ready)
+        self.supervisor.wait_ready(valkey.NAME, self._valkey.is_ready)

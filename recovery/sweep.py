@@ -1,0 +1,164 @@
+"""One pass over everything that does not move by itself. Safe to run at any time, any number of times.
+
+    (a) running, lease over      -> unknown, with its attempt row and one event
+    (b) unknown and due          -> decide -> pending | blocked | cancelled
+    (c) pending, message lost    -> published again (``wake``)
+    (d) waiting, condition met   -> pending
+    (e) held or cancelled runs   -> their branches end, the run gets its final state
+
+The parts are separate transactions: a sweep that dies between two of them leaves rows that the next one
+finds. A row that cannot be handled is isolated by halving its batch, gets its reason logged, and never
+stops the pass.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from typing import TypeVar
+
+from celery import Celery
+
+from models import database
+from models.errors import OnwardError
+from models.failpoints import FailPoint, failpoint
+from models.journal import failing, rescue, runs, workers
+from models.journal.errors import JournalUnavailable
+from models.journal.values import BranchRef, StaleStep
+from models.settings import settings
+from models.states import BlockReason
+from recovery.decide import Block, Cancel, Decision, Reconcile, Requeue, decide
+from recovery.wake import publish_due
+
+_log = logging.getLogger("onward.sweep")
+SWEEP_LOCK = 0x5357_4550  #: any fixed number of ours
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Swept:
+    """What one pass did."""
+
+    expired: int = 0
+    requeued: int = 0
+    blocked: int = 0
+    cancelled: int = 0
+    woken: int = 0
+    settled: int = 0
+    published: int = 0
+    isolated: int = 0
+
+    def __str__(self) -> str:
+        did = [f"{field.name} {getattr(self, field.name)}" for field in fields(self) if getattr(self, field.name)]
+        return ", ".join(did) or "nothing to do"
+
+
+def sweep_once(app: Celery) -> Swept | None:
+    """One complete pass, or None when another process is at it."""
+    if not workers.alone(SWEEP_LOCK):
+        return None
+    try:
+        started = time.monotonic()
+        workers.begin_pass("sweep")
+        swept = _pass(app)
+        failpoint(FailPoint.S5)
+        workers.end_pass("sweep", seconds=time.monotonic() - started, detail=str(swept))
+    finally:
+        workers.release(SWEEP_LOCK)
+    if str(swept) != "nothing to do":
+        _log.info("Swept: %s", swept)
+    return swept
+
+
+def recover_run(app: Celery, run_id: str) -> Swept:
+    """Decide and publish one run's unknown steps now: the fast path after an observed death."""
+    swept = Swept()
+    _decide_all(rescue.unknown_steps(limit=settings().sweep_batch, run_id=run_id), swept)
+    failpoint(FailPoint.S4)
+    swept.published = publish_due(app, run_id=run_id)
+    return swept
+
+
+def _pass(app: Celery) -> Swept:
+    swept, batch = Swept(), settings().sweep_batch
+    while (expired := rescue.expire(limit=batch)) > 0:
+        swept.expired += expired
+    seen: set[tuple[str, str, int]] = set()
+    while stale := [step for step in rescue.unknown_steps(limit=batch) if _key(step) not in seen]:
+        seen.update(_key(step) for step in stale)
+        _decide_all(stale, swept)
+    failpoint(FailPoint.S4)
+    swept.woken = rescue.wake_waiting(limit=batch)
+    _end_held(swept, batch)
+    swept.published = publish_due(app)
+    return swept
+
+
+def _key(step: StaleStep) -> tuple[str, str, int]:
+    return (step.run_id, step.branch, step.revision)
+
+
+def _decide_all(stale: Sequence[StaleStep], swept: Swept) -> None:
+    decided = [(step, decide(step)) for step in stale]
+    again = [(step, choice) for step, choice in decided if isinstance(choice, Requeue)]
+    swept.isolated += in_halves(again, lambda part: _requeue(part, swept))
+    for step, choice in decided:
+        if not isinstance(choice, Requeue):
+            swept.isolated += in_halves([step], lambda part, choice=choice: _act(part[0], choice, swept))  # type: ignore[misc]
+
+
+def _requeue(part: Sequence[tuple[StaleStep, Requeue]], swept: Swept) -> None:
+    refs = [_ref(step) for step, _ in part]
+    swept.requeued += rescue.requeue(refs, [choice.after for _, choice in part])
+
+
+def _act(step: StaleStep, choice: Decision, swept: Swept) -> None:
+    match choice:
+        case Block(reason, detail):
+            failed = reason == BlockReason.POISON_STEP
+            swept.blocked += rescue.block(_ref(step), reason, detail=detail, failed=failed)
+        case Cancel():
+            swept.cancelled += len(rescue.cancel_branches([_ref(step)]))
+        case Reconcile():
+            detail = f"step {step.step_key!r} has {step.unsettled_effects} effects whose outcome is not known"
+            swept.blocked += rescue.block(
+                _ref(step), BlockReason.UNKNOWN_EFFECT, detail=detail, failed=False
+            )
+        case Requeue():
+            raise AssertionError("requeued in batches")
+
+
+def _end_held(swept: Swept, batch: int) -> None:
+    refs = rescue.cancellable(limit=batch)
+    swept.isolated += in_halves(refs, lambda part: _cancel(part, swept))
+    for run_id in rescue.held_runs(limit=batch):
+        swept.settled += runs.settle(run_id) is not None
+
+
+def _cancel(part: Sequence[BranchRef], swept: Swept) -> None:
+    swept.cancelled += len(rescue.cancel_branches(part))
+
+
+def _ref(step: StaleStep) -> BranchRef:
+    return BranchRef(step.run_id, step.branch, step.revision)
+
+
+def in_halves(rows: Sequence[T], act: Callable[[Sequence[T]], None]) -> int:
+    """Act on rows together; when that fails, on halves, down to the row at fault, which is set aside.
+
+    Returns how many were set aside. An unreachable database is not the rows' fault and is raised.
+    """
+    if not rows:
+        return 0
+    try:
+        act(rows)
+    except JournalUnavailable:
+        raise
+    except Exception as error:
+        if len(rows) > 1:
+            half = len(rows) // 2
+            return in_halves(rows[:half], act) + in_halves(rows[half:], act)
+        _log.exception("Set aside until the next pass: %r (%s)", rows[0], error)
+        return 1
+    return 0

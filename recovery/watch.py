@@ -1,0 +1,71 @@
+"""Naming every run that does not move, and the health of recovery itself."""
+
+import itertools
+import logging
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+from models import database
+from models.journal import reads, workers
+from models.journal.errors import UnknownRun
+from models.settings import settings
+from recovery.reasons import BranchFacts, Reason, explain
+
+_log = logging.getLogger("onward.watch")
+
+
+def why(run_id: str) -> Reason:
+    """Why this run does not move (or that it does). Raises ``UnknownRun``."""
+    for _, reason in _explained(reads.branch_rows(run_id)):
+        return reason
+    raise UnknownRun(f"There is no run {run_id!r}; `onward runs list` shows those that exist.")
+
+
+def stuck_runs() -> dict[str, Reason]:
+    """Every unfinished run that nothing but a person or a new worker can get going, by run id."""
+    return {run_id: reason for run_id, reason in _explained(reads.branch_rows()) if reason.stuck}
+
+
+def watch_once() -> dict[str, Reason]:
+    """Log what is stuck and by which reason; recorded as a pass, so that silence is noticed too."""
+    started = time.monotonic()
+    workers.begin_pass("watch")
+    stuck = stuck_runs()
+    counts = Counter(reason.word for reason in stuck.values())
+    detail = ", ".join(f"{word} {count}" for word, count in sorted(counts.items())) or "nothing stuck"
+    workers.end_pass("watch", seconds=time.monotonic() - started, detail=detail)
+    if stuck:
+        _log.warning("Stuck runs: %s", detail)
+    return stuck
+
+
+def sweep_health() -> tuple[bool, str]:
+    """Whether recovery is alive, judged by the age of the last complete sweep, and a sentence."""
+    age = reads.pass_age("sweep")
+    limit = 4 * settings().sweep_period + 5
+    if age is None:
+        return False, "No sweep has ever completed: is beat running, and a worker on onward.control?"
+    if age > limit:
+        return False, f"The last complete sweep is {age:.0f} s old (limit {limit:.0f} s): start beat and the control worker."
+    return True, f"The last complete sweep is {age:.1f} s old."
+
+
+def _explained(rows: Iterable[database.Row]) -> Iterator[tuple[str, Reason]]:
+    served = reads.served_queues(silent_after=4 * settings().heartbeat)
+    for head, group in itertools.groupby(rows, key=lambda row: row[:5]):
+        run_id, state, hold, reason, detail = head
+        branches = [_facts(row) for row in group if row[5] is not None]
+        yield run_id, explain(
+            state=state, hold=hold, reason=reason, detail=detail, branches=branches, served=served
+        )
+
+
+def _facts(row: database.Row) -> BranchFacts:
+    done, total, note = row[18:21]
+    shown = None if done is None else f"{done:g}{f' of {total:g}' if total else ''}{f', {note}' if note else ''}"
+    return BranchFacts(
+        step_key=row[5], state=row[6], missing=row[7], queue=row[8], attempt=row[9], failures=row[10],
+        due_in=row[11], lease_left=row[12], held_for=row[13], worker=row[14], publications=row[15],
+        block_reason=row[16], error=row[17], progress=shown,
+    )  # fmt: skip

@@ -1,0 +1,7 @@
+"""What an agent is written with. Importing it imports neither Celery nor a database driver."""
+
+from tasks.canvas import group
+from tasks.context import Context
+from tasks.workflow import Then, step, workflow
+
+__all__ = ["Context", "Then", "group", "step", "workflow"]

@@ -1,0 +1,75 @@
+"""How a body ended, as a closed union, and how an exception is judged and put into words."""
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from models import messages
+from models.errors import OnwardError
+from models.journal.errors import JournalUnavailable, LeaseLost
+from models.journal.values import Output
+from tasks.options import RetryPolicy, retry_delay
+from tasks.step import Then
+
+
+@dataclass(frozen=True, slots=True)
+class Succeeded:
+    """The body returned; ``then`` holds the steps it asks for."""
+
+    output: Output
+    then: Then[object] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A known failure: retried after ``delay`` seconds, or final when that is None."""
+
+    error_type: str
+    error: str
+    delay: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupted:
+    """The process is going away, or is in no state to go on; the step is not to blame for a shutdown."""
+
+    error_type: str
+    error: str
+    crashed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Displaced:
+    """The step is no longer ours: nothing is written."""
+
+    error: str
+
+
+Outcome: TypeAlias = Succeeded | Failed | Interrupted | Displaced
+
+
+def judge(error: BaseException, *, retry: RetryPolicy, failures: int, seed: str) -> Outcome:
+    """What an exception out of a body means. ``failures``: known failures so far, pardoned ones apart."""
+    if isinstance(error, LeaseLost | JournalUnavailable):
+        return Displaced(describe(error))
+    if isinstance(error, MemoryError):
+        return Interrupted("MemoryError", describe(error), crashed=True)
+    if not isinstance(error, Exception):
+        return Interrupted("shutdown", describe(error), crashed=False)
+    if retry.retries(error) and failures < retry.max_retries:
+        return Failed(name(error), describe(error), retry_delay(retry, failures + 1, seed=seed))
+    return Failed(name(error), describe(error), None)
+
+
+def refuse(error: OnwardError) -> Failed:
+    """A value that cannot be bound or recorded: final at once, since another try would give it again."""
+    return Failed(name(error), describe(error), None)
+
+
+def name(error: BaseException) -> str:
+    """The error's type, as the journal and ``--json`` spell it."""
+    return error.error_type if isinstance(error, OnwardError) else type(error).__name__
+
+
+def describe(error: BaseException) -> str:
+    """The error in printable characters; our own errors are sentences already."""
+    return str(error) if isinstance(error, OnwardError) else messages.describe(error)

@@ -1,0 +1,38 @@
+"""Writing an outcome while the database comes and goes: the statement is repeated, never the work."""
+
+import logging
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from models.journal.errors import CommitUnknown, JournalUnavailable
+from models.journal.values import Completed
+from models.settings import settings
+
+_log = logging.getLogger("onward.engine")
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0  #: seconds between tries
+
+T = TypeVar("T")
+
+
+def recorded(write: Callable[[], Completed], *, confirmed: Callable[[], bool]) -> Completed:
+    """Write an outcome, through outages of up to two leases.
+
+    A connection that broke at COMMIT leaves it open whether the write went through: ``confirmed`` reads
+    back. Publishing is then left to the sweep, since the grace may be over. Gives up with
+    ``JournalUnavailable``: the lease runs out and the step becomes unknown, which is what it is.
+    """
+    deadline = time.monotonic() + 2 * settings().lease_ttl
+    pause, in_doubt = _FIRST_PAUSE, False
+    while True:
+        try:
+            if in_doubt and confirmed():
+                return Completed()
+            return write()
+        except JournalUnavailable as error:
+            in_doubt = in_doubt or isinstance(error, CommitUnknown)
+            if time.monotonic() > deadline:
+                raise
+            _log.warning("Outcome not recorded yet: %s Trying again.", error)
+            time.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)

@@ -1,0 +1,43 @@
+"""Submitting a run: its workflow's function is run once, here, and its plan is stored."""
+
+from collections.abc import Mapping
+
+from celery import Celery
+
+from models.digests import digest, digest_text
+from models.journal import runs
+from models.journal.runs import Submission, Submitted
+from models.settings import settings
+from tasks import registry
+from tasks.publishing import publish
+
+#: Settings that change what a run does, as its fingerprint: evidence when two runs differ.
+_FINGERPRINT = {"crash_limit", "lost_limit", "output_limit", "plan_limit", "group_limit", "depth_limit"}
+
+
+def prepare(
+    workflow: str, given: Mapping[str, object], *, key: str | None = None, run_id: str | None = None,
+    batch_id: str | None = None, priority: int = 0,
+) -> Submission:  # fmt: skip
+    """Check the input and make the plan. Writes nothing; every refusal names the field."""
+    found = registry.get_workflow(workflow)
+    values = found.bind(given)
+    text = found.input_text(**values)
+    return Submission(
+        workflow=found.name, version=found.version, interface_digest=found.interface_digest,
+        code_digest=found.code_digest, config_digest=digest(settings().model_dump(include=_FINGERPRINT)),
+        input=text, input_digest=digest_text(text), plan=found.plan(**values), run_id=run_id,
+        submission_key=key, batch_id=batch_id, priority=priority,
+    )  # fmt: skip
+
+
+def start_run(
+    app: Celery, workflow: str, given: Mapping[str, object], *, key: str | None = None,
+    run_id: str | None = None, batch_id: str | None = None, priority: int = 0,
+) -> Submitted:  # fmt: skip
+    """Record a run and send its first messages. The same key and input give the same run again."""
+    submitted = runs.submit(
+        prepare(workflow, given, key=key, run_id=run_id, batch_id=batch_id, priority=priority)
+    )
+    publish(app, submitted.wakeups)
+    return submitted

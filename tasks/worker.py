@@ -1,0 +1,149 @@
+"""Who this worker is, and what its main process notices: starts, goodbyes and the deaths of its children.
+
+The pool's main process sees a child die within 50 ms (``task_failure`` fires there, for a hard time limit
+even before the kill, and sometimes twice). That is the fast path; the lease is the certain one.
+"""
+
+import logging
+import os
+import socket
+import time
+from typing import Any
+
+from billiard.exceptions import TimeLimitExceeded, WorkerLostError
+from celery import signals
+
+from models import database
+from models.errors import OnwardError
+from models.ids import new_start_id
+from models.journal import rescue, workers
+from models.settings import settings
+from tasks import processes
+from tasks.publishing import queue
+
+_log = logging.getLogger("onward.worker")
+
+#: The name of the message that asks recovery to look at one run now.
+RECOVER_RUN = "onward.recover_run"
+CONTROL_QUEUE = "onward.control"
+
+_START_ID, _NAME, _MAIN_PID = "ONWARD_START_ID", "ONWARD_WORKER", "ONWARD_MAIN_PID"
+_last_seen = 0.0
+
+
+def start_id() -> str:
+    """The identity of this start of the worker; its pool children inherit it, forked or spawned."""
+    if _START_ID not in os.environ:
+        os.environ[_START_ID] = new_start_id()
+    return os.environ[_START_ID]
+
+
+def worker_name() -> str:
+    """The worker's node name, as Flower shows it."""
+    return os.environ.get(_NAME, socket.gethostname())
+
+
+@signals.worker_init.connect(weak=False)
+def _begin(sender: Any, **_: Any) -> None:
+    os.environ[_START_ID] = new_start_id()
+    os.environ[_NAME] = str(sender.hostname)
+    os.environ[_MAIN_PID] = str(os.getpid())
+
+
+@signals.worker_process_init.connect(weak=False)
+def _begin_child(**_: Any) -> None:
+    os.setpgrp()  # what a step leaves running dies with its group when a hard limit kills the child
+
+
+@signals.worker_ready.connect(weak=False)
+def _announce(sender: Any, **_: Any) -> None:
+    try:
+        _register(sender)
+        _release_earlier_starts(sender)
+    except OnwardError as error:
+        _log.warning("This worker could not announce itself: %s Leases will decide.", error)
+    finally:
+        database.close()
+
+
+@signals.worker_shutdown.connect(weak=False)
+def _say_goodbye(**_: Any) -> None:
+    try:
+        workers.stopped(start_id())
+    except OnwardError as error:
+        _log.warning("The goodbye was not recorded: %s", error)
+    finally:
+        database.close()
+
+
+@signals.heartbeat_sent.connect(weak=False)
+def _stay_seen(**_: Any) -> None:
+    global _last_seen  # noqa: PLW0603 - the main process's own clock of its last sign of life
+    if time.monotonic() - _last_seen < settings().heartbeat:
+        return
+    _last_seen = time.monotonic()
+    try:
+        workers.seen(start_id())
+    except OnwardError as error:
+        _log.warning("The sign of life was not recorded: %s", error)
+    finally:
+        database.close()
+
+
+@signals.task_failure.connect(weak=False)
+def _child_died(sender: Any, task_id: str, exception: BaseException, **info: Any) -> None:
+    """Mark a dead child's step unknown now instead of when its lease ends. Safe to fire twice."""
+    if os.environ.get(_MAIN_PID) != str(os.getpid()):
+        return  # a child reporting an ordinary exception
+    run_id = (info.get("kwargs") or {}).get("run_id")
+    if run_id is None or not isinstance(exception, WorkerLostError | TimeLimitExceeded):
+        return
+    try:
+        _release_carried(sender.app, run_id, task_id, reason=str(exception) or type(exception).__name__)
+    except OnwardError as error:
+        _log.warning("The death of step of run %s was not recorded: %s Its lease decides.", run_id, error)
+    finally:
+        database.close()
+
+
+def _release_carried(app: Any, run_id: str, task_id: str, *, reason: str) -> None:
+    holders = rescue.carriers(run_id, task_id=task_id, start_id=start_id())
+    if any(processes.is_alive(pid, started) for pid, started in holders):
+        return  # a hard limit fires before its kill: the second call, or the lease, finds it gone
+    for pid, _ in holders:
+        processes.kill_group(pid)
+    if rescue.mark_died(run_id, task_id=task_id, start_id=start_id(), reason=reason):
+        ask_for_recovery(app, run_id)
+
+
+def ask_for_recovery(app: Any, run_id: str) -> None:
+    """Let recovery look at a run before the next sweep; a lost message costs one sweep period."""
+    try:
+        app.send_task(RECOVER_RUN, kwargs={"run_id": run_id}, queue=queue(CONTROL_QUEUE), expires=60)
+    except Exception as error:  # noqa: BLE001 - any broker trouble: the sweep comes anyway
+        _log.warning("Recovery was not asked at once (%s); the next sweep looks.", error)
+
+
+def _register(sender: Any) -> None:
+    queues = [found.name for found in sender.task_consumer.queues] if sender.task_consumer else []
+    workers.register(
+        workers.WorkerStart(
+            start_id=start_id(), name=worker_name(), host=socket.gethostname(), pid=os.getpid(),
+            pid_started=processes.own_start(os.getpid()), pid_space=processes.pid_space(), queues=queues,
+            concurrency=int(getattr(sender.pool, "num_processes", 1) or 1),
+        )
+    )  # fmt: skip
+
+
+def _release_earlier_starts(sender: Any) -> None:
+    """Steps of this name's earlier starts: released at once where their processes are proven gone."""
+    found = workers.earlier_starts(worker_name(), start_id=start_id(), pid_space=processes.pid_space())
+    for earlier, pid, started in found:
+        if processes.is_alive(pid, started):
+            continue
+        alive = [pid for pid, began in rescue.owners_pids(earlier) if processes.is_alive(pid, began)]
+        runs = rescue.mark_orphaned(earlier, alive=alive, reason="its worker is gone; a new one took its name")
+        if not alive:
+            workers.stopped(earlier)
+        for run_id in runs:
+            ask_for_recovery(sender.app, run_id)

@@ -1,0 +1,119 @@
+"""Whole reviews over the real services: the agent's steps in order, and the naive chain on Celery."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from examples.contract_review import corpus, registry_client, work
+from examples.contract_review.errors import RegistryRefused, RegistryUnavailable
+from examples.contract_review.estimate import estimate
+from examples.contract_review.llm import asker
+from examples.contract_review.values import Conclusion
+from tests.support.contract_services import ROOT, Service, model_server, registry
+from tests.support.contracts import CHINESE, prepared
+from tests.support.waiting import wait_until
+
+
+@pytest.fixture
+def services(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Service, Service]]:
+    """Model server and registry, and the environment that names them."""
+    model, filings = model_server(tmp_path).start(), registry(tmp_path).start()
+    monkeypatch.setenv("ONWARD_LLM_BASE_URL", f"{model.url}/v1")
+    monkeypatch.setenv("ONWARD_LLM_LABELS", "1")
+    monkeypatch.setenv("ONWARD_REGISTRY_URL", filings.url)
+    yield model, filings
+    model.kill()
+    filings.kill()
+
+
+def review(uri: str, run: str) -> Conclusion:
+    document = work.open_document(uri)
+    material, skeleton = work.retrieve(document), work.outline(document)
+    found = work.find_obligations(material, skeleton, ask=asker(run=run, step="obligations"))
+    weighed = work.find_risks(found, ask=asker(run=run, step="risks"))
+    return work.conclude(work.summarise(weighed, ask=asker(run=run, step="summary")))
+
+
+def test_real_agreements_are_reviewed_and_filed_once(services: tuple[Service, Service]) -> None:
+    model, filings = services
+    uris = corpus.default_uris()[::20]
+    for number, uri in enumerate(uris):
+        conclusion = review(uri, f"run-{number}")
+        ids = {
+            registry_client.file_conclusion(conclusion, run=f"run-{number}", key=f"key-{number}")
+            for _ in range(2)
+        }
+        assert len(ids) == 1
+    stats, calls = filings.get("/stats"), model.get("/stats")
+    assert (stats["filings"], stats["duplicates_refused"]) == (len(uris), len(uris))
+    assert calls["calls"] == estimate(uris).llm_calls
+    assert 0.6 < calls["tokens_in"] / estimate(uris).tokens_in < 1.5
+
+
+def test_a_chinese_contract_in_a_file(services: tuple[Service, Service], tmp_path: Path) -> None:
+    _, filings = services
+    file = tmp_path / "合同.txt"
+    file.write_bytes(CHINESE.encode("gb18030"))
+    conclusion = review(file.as_uri(), "run-1")
+    filing = registry_client.file_conclusion(conclusion, run="run-1", key="key-1")
+    filed = filings.get(f"/filings/{filing}")["conclusion"]
+    assert set(filed["parties"]) == {"甲方", "乙方"}
+
+
+def test_the_registry_s_refusals_and_absence_are_told_apart(
+    services: tuple[Service, Service],
+) -> None:
+    _, filings = services
+    conclusion = review("corpus:altova-eula", "run-1")
+    with pytest.raises(RegistryRefused, match="Idempotency-Key has 1 to 255"):
+        registry_client.file_conclusion(conclusion, run="run-1", key="k" * 300)
+    with pytest.raises(RegistryRefused, match="set ONWARD_REGISTRY_URL"):
+        registry_client.file_conclusion(conclusion, run="run-1", key="k", environ={})
+    filings.kill()
+    with pytest.raises(RegistryUnavailable, match="safe"):
+        registry_client.file_conclusion(conclusion, run="run-1", key="k")
+
+
+def test_the_naive_chain_does_the_same_work(
+    services: tuple[Service, Service],
+    broker_url: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model, filings = services
+    monkeypatch.setenv("ONWARD_NAIVE_BROKER_URL", broker_url)
+    from examples.contract_review import naive  # noqa: PLC0415  # reads the environment above
+
+    uris = corpus.default_uris()[:3]
+    command = [sys.executable, "-m", "celery", "-A", "examples.contract_review.naive", "worker"]
+    command += ["--concurrency", "2", "--loglevel", "WARNING"]
+    with (tmp_path / "naive.log").open("wb") as log:
+        worker = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log)
+    try:
+        for number, uri in enumerate(uris):
+            naive.submit(uri, run=f"naive-{number}")
+        wait_until(
+            lambda: filings.get("/stats")["filings"] >= len(uris),
+            timeout=60,
+            what="three naive filings",
+            details=(tmp_path / "naive.log").read_text,
+        )
+    finally:
+        worker.terminate()
+        worker.wait(timeout=30)
+        naive.app.close()
+    assert filings.get("/stats")["distinct_documents"] == len(uris)
+    assert model.get("/stats")["calls"] == 3 * len(uris)
+
+
+def test_answers_of_the_steps_stay_far_below_the_journal_s_limit(
+    services: tuple[Service, Service],
+) -> None:
+    assert services
+    material, skeleton = prepared(CHINESE * 200)
+    found = work.find_obligations(material, skeleton, ask=asker(run="r", step="obligations"))
+    weighed = work.find_risks(found, ask=asker(run="r", step="risks"))
+    assert len(weighed.model_dump_json(ensure_ascii=True)) < 200 * 1024

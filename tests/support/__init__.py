@@ -1,0 +1,1 @@
+"""What tests share: real servers, databases cloned from a template, real Celery processes."""
