@@ -6,7 +6,7 @@ by pid, since two processes on one socket read each other's rows.
 """
 
 import os
-import random
+import random  # noqa: TID251 - jitter between repeats; nothing is identified by it
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -58,7 +58,9 @@ def connection() -> psycopg.Connection[Row]:
             application_name="onward", keepalives_idle=15, keepalives_interval=5, keepalives_count=3,
         )  # fmt: skip
     except psycopg.OperationalError as error:
-        raise JournalUnavailable(f"The journal's database does not answer: {_first_line(error)}") from error
+        raise JournalUnavailable(
+            f"The journal's database does not answer: {_first_line(error)}"
+        ) from error
     link.pid = os.getpid()
     return link.connection
 
@@ -87,7 +89,7 @@ def fetch(statement: LiteralString, params: Params) -> list[Row]:
         except _REPEATABLE:
             if attempt == _REPEATS - 1:
                 raise
-            time.sleep(random.uniform(0, 0.01 * 2**attempt))  # noqa: S311, TID251 - jitter only
+            time.sleep(random.uniform(0, 0.01 * 2**attempt))  # noqa: S311 - jitter only
         except psycopg.OperationalError as error:
             close()
             raise _translate(error) from error

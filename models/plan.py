@@ -44,11 +44,15 @@ class PlanNode:
     kind: str  #: label for views and metrics: ``llm``, ``tool``, ``write``, ``step``
     branch: str
     input: InputKind
-    arguments: str  #: canonical JSON ``{"args": [...], "kwargs": {...}}`` of the values bound by ``.s``
+    arguments: (
+        str  #: canonical JSON ``{"args": [...], "kwargs": {...}}`` of the values bound by ``.s``
+    )
     successor: Successor
     joins: str | None = None  #: set on a group member's last step: the join it reports to
     join_index: int | None = None  #: the member's place in the join's input
-    tolerant: bool = False  #: of a join: a failed member arrives as an error value instead of ending the run
+    tolerant: bool = (
+        False  #: of a join: a failed member arrives as an error value instead of ending the run
+    )
     untracked: bool = False  #: does I/O that Onward cannot see; never repeated blindly
     rate_limit: float | None = None  #: claims a second, over the whole cluster
     throttle: str | None = None  #: name of the token bucket that rate_limit draws from

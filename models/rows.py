@@ -7,6 +7,7 @@ Hot verbs do not go through these classes: a prebuilt statement costs a sixth of
 """
 
 from datetime import datetime
+from typing import ClassVar
 
 from sqlalchemy import (
     ARRAY,
@@ -46,7 +47,12 @@ class Base(DeclarativeBase):
             "uq": "uq_%(table_name)s_%(column_0_name)s",
         }
     )
-    type_annotation_map = {str: Text, datetime: DateTime(timezone=True), int: BigInteger, float: Float}
+    type_annotation_map: ClassVar = {
+        str: Text,
+        datetime: DateTime(timezone=True),
+        int: BigInteger,
+        float: Float,
+    }
 
 
 class Batch(Base):
@@ -184,7 +190,8 @@ class Live(Base):
 
     __table_args__ = (
         CheckConstraint(
-            one_of("state", StepState, "pending", "running", "waiting", "unknown", "failed"), "state"
+            one_of("state", StepState, "pending", "running", "waiting", "unknown", "failed"),
+            "state",
         ),
         CheckConstraint(
             "(state = 'running') = (owner IS NOT NULL AND lease_expires_at IS NOT NULL)", "lease"

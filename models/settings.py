@@ -33,6 +33,8 @@ class Settings(BaseSettings):
     sticky_seconds: float = 1.0
     sticky_steps: int = 20
 
+    task_events: bool = True  #: tell Flower of every task: about four more Redis commands a step
+
     step_time_limit: float = 900.0  #: hard limit of a step that sets none
     step_soft_time_limit: float = 840.0
     shutdown_grace: float = 25.0  #: what a running step gets to finish in on SIGTERM

@@ -38,7 +38,9 @@ class Block:
 Decision: TypeAlias = Requeue | Reconcile | Cancel | Block
 
 
-def decide(step: StaleStep, *, crash_limit: int | None = None, lost_limit: int | None = None) -> Decision:
+def decide(
+    step: StaleStep, *, crash_limit: int | None = None, lost_limit: int | None = None
+) -> Decision:
     """Ask the world first; obey a person; repeat only what is safe; never loop on a poison step."""
     if step.unsettled_effects:
         return Reconcile()

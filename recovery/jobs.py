@@ -2,7 +2,6 @@
 
 from celery import shared_task
 
-from models import database
 from recovery import sweep, wake, watch
 from tasks.celery import app
 from tasks.worker import RECOVER_RUN

@@ -48,25 +48,42 @@ def explain(
         return Reason("cancelling", "Cancelled; steps in the air end or are reconciled first.")
     found = [_of_branch(branch, served) for branch in branches if branch.missing == 0]
     if not found:
-        return Reason("lost", "No branch of the run is in motion: run `onward runs verify`.", stuck=True)
+        return Reason(
+            "lost", "No branch of the run is in motion: run `onward runs verify`.", stuck=True
+        )
     return min(found, key=lambda one: (not one.stuck, _URGENCY.index(one.word)))
 
 
-_URGENCY = ("no_worker", "unknown", "stale", "retry", "scheduled", "waiting", "failed", "queued", "running")
+_URGENCY = (
+    "no_worker",
+    "unknown",
+    "stale",
+    "retry",
+    "scheduled",
+    "waiting",
+    "failed",
+    "queued",
+    "running",
+)
 
 
 def _of_branch(branch: BranchFacts, served: Collection[str]) -> Reason:
     step = f"step {branch.step_key!r}"
     match StepState(branch.state):
         case StepState.RUNNING if (branch.lease_left or 0) <= 0:
-            return Reason("stale", f"{step} on {branch.worker} is silent; the next sweep takes it over.")
+            return Reason(
+                "stale", f"{step} on {branch.worker} is silent; the next sweep takes it over."
+            )
         case StepState.RUNNING:
             shown = f" ({branch.progress})" if branch.progress else ""
             return Reason(
-                "running", f"{step} runs on {branch.worker} for {branch.held_for or 0:.0f} s{shown}."
+                "running",
+                f"{step} runs on {branch.worker} for {branch.held_for or 0:.0f} s{shown}.",
             )
         case StepState.UNKNOWN:
-            return Reason("unknown", f"{step} lost its owner ({branch.error}); the next sweep decides.")
+            return Reason(
+                "unknown", f"{step} lost its owner ({branch.error}); the next sweep decides."
+            )
         case StepState.FAILED:
             return Reason("failed", f"{step} failed ({branch.error}); its siblings are finishing.")
         case StepState.WAITING:
@@ -88,5 +105,9 @@ def _of_pending(branch: BranchFacts, step: str, served: Collection[str]) -> Reas
             "no_worker", f"{step} waits for a worker of queue {branch.queue!r} and none is alive: start one that "
             "has this version of the workflow in ONWARD_AGENTS.", stuck=True,
         )  # fmt: skip
-    how = "its message is in the queue" if branch.publications else "its message is sent when the queue has room"
+    how = (
+        "its message is in the queue"
+        if branch.publications
+        else "its message is sent when the queue has room"
+    )
     return Reason("queued", f"{step} waits for a free worker; {how}.")

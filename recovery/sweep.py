@@ -19,10 +19,8 @@ from typing import TypeVar
 
 from celery import Celery
 
-from models import database
-from models.errors import OnwardError
 from models.failpoints import FailPoint, failpoint
-from models.journal import failing, rescue, runs, workers
+from models.journal import rescue, runs, workers
 from models.journal.errors import JournalUnavailable
 from models.journal.values import BranchRef, StaleStep
 from models.settings import settings
@@ -50,7 +48,11 @@ class Swept:
     isolated: int = 0
 
     def __str__(self) -> str:
-        did = [f"{field.name} {getattr(self, field.name)}" for field in fields(self) if getattr(self, field.name)]
+        did = [
+            f"{field.name} {getattr(self, field.name)}"
+            for field in fields(self)
+            if getattr(self, field.name)
+        ]
         return ", ".join(did) or "nothing to do"
 
 
@@ -103,9 +105,9 @@ def _decide_all(stale: Sequence[StaleStep], swept: Swept) -> None:
     decided = [(step, decide(step)) for step in stale]
     again = [(step, choice) for step, choice in decided if isinstance(choice, Requeue)]
     swept.isolated += in_halves(again, lambda part: _requeue(part, swept))
-    for step, choice in decided:
-        if not isinstance(choice, Requeue):
-            swept.isolated += in_halves([step], lambda part, choice=choice: _act(part[0], choice, swept))  # type: ignore[misc]
+    for one in decided:
+        if not isinstance(one[1], Requeue):
+            swept.isolated += in_halves([one], lambda part: _act(*part[0], swept))
 
 
 def _requeue(part: Sequence[tuple[StaleStep, Requeue]], swept: Swept) -> None:

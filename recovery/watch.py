@@ -33,7 +33,9 @@ def watch_once() -> dict[str, Reason]:
     workers.begin_pass("watch")
     stuck = stuck_runs()
     counts = Counter(reason.word for reason in stuck.values())
-    detail = ", ".join(f"{word} {count}" for word, count in sorted(counts.items())) or "nothing stuck"
+    detail = (
+        ", ".join(f"{word} {count}" for word, count in sorted(counts.items())) or "nothing stuck"
+    )
     workers.end_pass("watch", seconds=time.monotonic() - started, detail=detail)
     if stuck:
         _log.warning("Stuck runs: %s", detail)
@@ -45,9 +47,15 @@ def sweep_health() -> tuple[bool, str]:
     age = reads.pass_age("sweep")
     limit = 4 * settings().sweep_period + 5
     if age is None:
-        return False, "No sweep has ever completed: is beat running, and a worker on onward.control?"
+        return (
+            False,
+            "No sweep has ever completed: is beat running, and a worker on onward.control?",
+        )
     if age > limit:
-        return False, f"The last complete sweep is {age:.0f} s old (limit {limit:.0f} s): start beat and the control worker."
+        return (
+            False,
+            f"The last complete sweep is {age:.0f} s old (limit {limit:.0f} s): start beat and the control worker.",
+        )
     return True, f"The last complete sweep is {age:.1f} s old."
 
 
@@ -56,14 +64,26 @@ def _explained(rows: Iterable[database.Row]) -> Iterator[tuple[str, Reason]]:
     for head, group in itertools.groupby(rows, key=lambda row: row[:5]):
         run_id, state, hold, reason, detail = head
         branches = [_facts(row) for row in group if row[5] is not None]
-        yield run_id, explain(
-            state=state, hold=hold, reason=reason, detail=detail, branches=branches, served=served
+        yield (
+            run_id,
+            explain(
+                state=state,
+                hold=hold,
+                reason=reason,
+                detail=detail,
+                branches=branches,
+                served=served,
+            ),
         )
 
 
 def _facts(row: database.Row) -> BranchFacts:
     done, total, note = row[18:21]
-    shown = None if done is None else f"{done:g}{f' of {total:g}' if total else ''}{f', {note}' if note else ''}"
+    shown = (
+        None
+        if done is None
+        else f"{done:g}{f' of {total:g}' if total else ''}{f', {note}' if note else ''}"
+    )
     return BranchFacts(
         step_key=row[5], state=row[6], missing=row[7], queue=row[8], attempt=row[9], failures=row[10],
         due_in=row[11], lease_left=row[12], held_for=row[13], worker=row[14], publications=row[15],

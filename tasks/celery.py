@@ -7,10 +7,12 @@ from typing import Any
 
 from celery import Celery, Task
 
+from models.errors import OnwardError
 from models.settings import settings
 from tasks import registry, shadowing
 from tasks.engine import perform
 from tasks.publishing import queue
+from tasks.quiet import QuietTask, refuse
 from tasks.starting import start_run
 from tasks.step import BoundStep
 from tasks.worker import CONTROL_QUEUE
@@ -73,8 +75,8 @@ app.conf.update(
     accept_content=["json"],
     task_create_missing_queues=False,
     # Flower. Arguments of our messages are ids only; prompts and payloads never travel.
-    worker_send_task_events=True,
-    task_send_sent_event=True,
+    worker_send_task_events=settings().task_events,
+    task_send_sent_event=settings().task_events,
     task_track_started=True,
     beat_max_loop_interval=1,
     beat_enable_remote_control=True,
@@ -103,7 +105,10 @@ def _register(bound: BoundStep) -> None:
         perform(task, run_id, branch, step_key)
 
     app.task(
-        name=bound.name, bind=True, time_limit=bound.time_limit, soft_time_limit=bound.soft_time_limit
+        name=bound.name,
+        bind=True,
+        time_limit=bound.time_limit,
+        soft_time_limit=bound.soft_time_limit,
     )(run)
 
 
@@ -117,7 +122,16 @@ app.conf.task_queues = [queue(name) for name in sorted(_queues)]
 app.conf.task_default_queue = START_QUEUE
 
 
-@app.task(name="onward.start_run", bind=True)
-def start_run_task(task: Task, workflow: str, input: dict[str, Any], **options: Any) -> None:  # noqa: A002
+@app.task(name="onward.start_run", bind=True, base=QuietTask)
+def start_run_task(
+    task: Task,
+    workflow: str,
+    input: dict[str, Any],  # noqa: A002 - the word of the domain
+    key: str | None = None,
+    **options: Any,
+) -> None:
     """Submit a run from anywhere that can send a Celery message; idempotent by its ``key``."""
-    start_run(task.app, workflow, input, **options)
+    try:
+        start_run(task.app, workflow, input, key=key, **options)
+    except OnwardError as error:
+        raise refuse(error, workflow=workflow, key=key) from None

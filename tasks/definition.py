@@ -14,6 +14,7 @@ _CONTEXT_NAMES = frozenset({"ctx", "_ctx", "context", "_context", "_"})
 _NAME = re.compile(r"[\w][\w.-]*")
 _VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,49}")
 _RESERVED = "onward"
+_FIRST = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
 class Defined:
@@ -29,12 +30,12 @@ def check_step_function(function: Any) -> str:
     _check_name(function.__name__, subject=owner)
     parameters = list(inspect.signature(function).parameters.values())
     first = parameters[0] if parameters else None
-    if first is None or first.kind is not first.POSITIONAL_OR_KEYWORD or not _is_context(first):
+    if first is None or first.kind not in _FIRST or not _is_context(first):
         raise DefinitionError(
             f"{owner}: the first parameter of a step is the context: write "
             f"def {function.__name__}(ctx: Context, ...)"
         )
-    _check_kinds(parameters, owner)
+    _check_kinds(parameters[1:], owner)
     return owner
 
 

@@ -25,7 +25,16 @@ from tasks import inputs, patience, processes, registry
 from tasks.compile import compile_insertion
 from tasks.context import Context
 from tasks.leases import Held, Keeper
-from tasks.outcomes import Displaced, Failed, Interrupted, Outcome, Succeeded, describe, judge, refuse
+from tasks.outcomes import (
+    Displaced,
+    Failed,
+    Interrupted,
+    Outcome,
+    Succeeded,
+    describe,
+    judge,
+    refuse,
+)
 from tasks.publishing import publish as send
 from tasks.step import BoundStep, Then
 from tasks.sticky import Budget
@@ -58,7 +67,9 @@ def perform(task: Task, run_id: str, branch: str, step_key: str) -> None:
             bound = budget.follow(bound, claimed)
 
 
-def _run(bound: BoundStep, claimed: Claimed, carrier: Carrier, *, sent_at: float, budget: Budget) -> Completed:
+def _run(
+    bound: BoundStep, claimed: Claimed, carrier: Carrier, *, sent_at: float, budget: Budget
+) -> Completed:
     failpoint(FailPoint.P1, bound.name)
     processes.mark_attempt(claimed.run_id, claimed.branch, claimed.token)
     if claimed.attempt > 1:
@@ -84,7 +95,7 @@ def _body(bound: BoundStep, claimed: Claimed, held: Held) -> tuple[BaseException
         value = bound.call(_context(bound, claimed, held), args, kwargs, piped=piped)
     except OnwardError as error:
         return None, refuse(error) if inputs.is_final(error) else _judged(bound, claimed, error)
-    except BaseException as error:  # noqa: BLE001 - the edge of users' code
+    except BaseException as error:
         return (None if isinstance(error, Exception) else error), _judged(bound, claimed, error)
     then = value if isinstance(value, Then) else None
     try:
@@ -131,7 +142,9 @@ def _complete(
         return _expand(bound, claimed, carrier, output=outcome.output, then=outcome.then)
     if budget.allows(bound, claimed):
         return steps.complete_and_claim(claimed, outcome.output, carrier=carrier, nonce=new_nonce())
-    return steps.complete(claimed, outcome.output, worker=carrier.worker, successor=claimed.successor)
+    return steps.complete(
+        claimed, outcome.output, worker=carrier.worker, successor=claimed.successor
+    )
 
 
 def _expand(
@@ -160,12 +173,12 @@ def _end(claimed: Claimed, carrier: Carrier, outcome: Failed | Interrupted) -> C
         case Interrupted():
             _log.warning("Step interrupted: %s", outcome.error, extra=extra)
             failing.interrupt(claimed, crashed=outcome.crashed, **facts)
-        case Failed(delay=None):
-            _log.error("Step failed for good: %s", outcome.error, extra=extra)
-            failing.fail(claimed, **facts)
-        case Failed(delay=delay):
+        case Failed(delay=float(delay)):
             _log.warning("Step failed, again in %.1f s: %s", delay, outcome.error, extra=extra)
             failing.retry(claimed, delay=delay, **facts)
+        case Failed():
+            _log.error("Step failed for good: %s", outcome.error, extra=extra)
+            failing.fail(claimed, **facts)
     return Completed()
 
 

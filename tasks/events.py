@@ -15,7 +15,12 @@ def carried(app: Celery, claimed: Claimed) -> None:
     shown = {"run_id": claimed.run_id, "branch": claimed.branch, "step_key": claimed.step_key}
     with app.events.default_dispatcher(hostname=worker_name()) as dispatcher:
         dispatcher.send(
-            "task-received", uuid=uuid, name=claimed.step_name, args="()", kwargs=repr(shown), retries=0
+            "task-received",
+            uuid=uuid,
+            name=claimed.step_name,
+            args="()",
+            kwargs=repr(shown),
+            retries=0,
         )
         dispatcher.send("task-started", uuid=uuid)
         dispatcher.send("task-succeeded", uuid=uuid, result="None", runtime=0.0)

@@ -84,7 +84,7 @@ class Keeper:
             pause.wait(settings().heartbeat)
             try:
                 self.renew_once()
-            except Exception as error:  # noqa: BLE001 - one failed renewal kills neither step nor thread
+            except Exception as error:
                 _log.warning("Leases could not be renewed: %s. Trying again.", error)
                 database.close()
 

@@ -29,7 +29,8 @@ def register(workflow: "Workflow[...]") -> None:
         raise DefinitionError(
             f"two workflows are called {workflow.name}: version {known.version} in "
             f"{where(known.function)} and version {workflow.version} in "
-            f"{where(workflow.function)}; one process serves one of them: rename one, or load one package only"
+            f"{where(workflow.function)}; one process serves one of them: "
+            "rename one, or load one package only"
         )
     _workflows[workflow.name] = workflow
     _steps.clear()
@@ -51,8 +52,7 @@ def load_agents(spec: str | None = None) -> "tuple[Workflow[...], ...]":
             _import(entry.module, source=f"entry point {entry.name!r} of {ENTRY_POINTS}"),
             entry.module,
         )
-    for workflow in _workflows.values():
-        _ = workflow.steps
+    _index()
     return tuple(_workflows.values())
 
 
@@ -74,10 +74,8 @@ def get_workflow(name: str) -> "Workflow[...]":
 
 def step_named(name: str, workflow: str | None = None) -> "BoundStep":
     """The step behind a name on the wire. Built-in steps are shared, so they need the workflow."""
-    if workflow is not None:
-        found = get_workflow(workflow).steps.get(name)
-    else:
-        found = (_steps or _index()).get(name)
+    known = get_workflow(workflow).steps if workflow else _steps or _index()
+    found = known.get(name)
     if found is None:
         raise AgentsError(
             f"no step is called {name!r} in {workflow or 'any loaded workflow'}; "

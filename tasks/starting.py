@@ -12,7 +12,14 @@ from tasks import registry
 from tasks.publishing import publish
 
 #: Settings that change what a run does, as its fingerprint: evidence when two runs differ.
-_FINGERPRINT = {"crash_limit", "lost_limit", "output_limit", "plan_limit", "group_limit", "depth_limit"}
+_FINGERPRINT = {
+    "crash_limit",
+    "lost_limit",
+    "output_limit",
+    "plan_limit",
+    "group_limit",
+    "depth_limit",
+}
 
 
 def prepare(

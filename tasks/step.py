@@ -57,6 +57,7 @@ class Then(Generic[T]):
 class Step(Defined, Generic[P, R]):
     """A function a run can stand on: still callable, bound into plans by ``.s`` and ``.si``."""
 
+    __name__: str
     function: Callable[Concatenate[Context, P], R]
 
     def __init__(

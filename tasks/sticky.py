@@ -24,7 +24,12 @@ class Budget:
 
     def allows(self, bound: BoundStep, claimed: Claimed) -> bool:
         """Whether the next step may run here: same branch, queue and limits, no throttle, budget left."""
-        if self._left <= 1 or claimed.next_key is None or claimed.fork or time.monotonic() > self._until:
+        if (
+            self._left <= 1
+            or claimed.next_key is None
+            or claimed.fork
+            or time.monotonic() > self._until
+        ):
             return False
         if claimed.after_queue != claimed.queue or claimed.after_rate_limit is not None:
             return False

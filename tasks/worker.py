@@ -99,9 +99,13 @@ def _child_died(sender: Any, task_id: str, exception: BaseException, **info: Any
     if run_id is None or not isinstance(exception, WorkerLostError | TimeLimitExceeded):
         return
     try:
-        _release_carried(sender.app, run_id, task_id, reason=str(exception) or type(exception).__name__)
+        _release_carried(
+            sender.app, run_id, task_id, reason=str(exception) or type(exception).__name__
+        )
     except OnwardError as error:
-        _log.warning("The death of step of run %s was not recorded: %s Its lease decides.", run_id, error)
+        _log.warning(
+            "The death of step of run %s was not recorded: %s Its lease decides.", run_id, error
+        )
     finally:
         database.close()
 
@@ -119,8 +123,10 @@ def _release_carried(app: Any, run_id: str, task_id: str, *, reason: str) -> Non
 def ask_for_recovery(app: Any, run_id: str) -> None:
     """Let recovery look at a run before the next sweep; a lost message costs one sweep period."""
     try:
-        app.send_task(RECOVER_RUN, kwargs={"run_id": run_id}, queue=queue(CONTROL_QUEUE), expires=60)
-    except Exception as error:  # noqa: BLE001 - any broker trouble: the sweep comes anyway
+        app.send_task(
+            RECOVER_RUN, kwargs={"run_id": run_id}, queue=queue(CONTROL_QUEUE), expires=60
+        )
+    except Exception as error:
         _log.warning("Recovery was not asked at once (%s); the next sweep looks.", error)
 
 
@@ -137,12 +143,18 @@ def _register(sender: Any) -> None:
 
 def _release_earlier_starts(sender: Any) -> None:
     """Steps of this name's earlier starts: released at once where their processes are proven gone."""
-    found = workers.earlier_starts(worker_name(), start_id=start_id(), pid_space=processes.pid_space())
+    found = workers.earlier_starts(
+        worker_name(), start_id=start_id(), pid_space=processes.pid_space()
+    )
     for earlier, pid, started in found:
         if processes.is_alive(pid, started):
             continue
-        alive = [pid for pid, began in rescue.owners_pids(earlier) if processes.is_alive(pid, began)]
-        runs = rescue.mark_orphaned(earlier, alive=alive, reason="its worker is gone; a new one took its name")
+        alive = [
+            pid for pid, began in rescue.owners_pids(earlier) if processes.is_alive(pid, began)
+        ]
+        runs = rescue.mark_orphaned(
+            earlier, alive=alive, reason="its worker is gone; a new one took its name"
+        )
         if not alive:
             workers.stopped(earlier)
         for run_id in runs:

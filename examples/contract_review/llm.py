@@ -9,7 +9,6 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Protocol, TypeVar
 from urllib.parse import urlsplit
 
@@ -178,21 +177,31 @@ def _response_format(answer: type[BaseModel], kind: str) -> ResponseFormat:
     )
 
 
-@lru_cache(maxsize=4)
+def close_clients() -> None:
+    """Close this process's connections; the next question opens new ones."""
+    while _clients:
+        _clients.popitem()[1].close()
+
+
 def _client(base_url: str, api_key: str) -> OpenAI:
     """One client for each process; a call then costs no new connection.
 
     A proxy from the environment is not used for an endpoint on this machine, which it cannot reach.
     """
-    local = urlsplit(base_url).hostname in ("127.0.0.1", "localhost", "::1")
-    return OpenAI(
-        base_url=base_url,
-        api_key=api_key,
-        timeout=ATTEMPT_TIMEOUT,
-        max_retries=CLIENT_RETRIES,
-        http_client=DefaultHttpxClient(trust_env=False) if local else None,
-    )
+    known = _clients.get((base_url, api_key))
+    if known is None:
+        local = urlsplit(base_url).hostname in ("127.0.0.1", "localhost", "::1")
+        known = OpenAI(
+            base_url=base_url,
+            api_key=api_key,
+            timeout=ATTEMPT_TIMEOUT,
+            max_retries=CLIENT_RETRIES,
+            http_client=DefaultHttpxClient(trust_env=False) if local else None,
+        )
+        known = _clients.setdefault((base_url, api_key), known)
+    return known
 
 
+_clients: dict[tuple[str, str], OpenAI] = {}
 #: A connection shared by two processes would mix up their answers.
-os.register_at_fork(after_in_child=_client.cache_clear)
+os.register_at_fork(after_in_child=_clients.clear)

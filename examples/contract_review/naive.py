@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from celery import Celery, chain, group
-from celery.result import AsyncResult
 
 from examples.contract_review import registry_client, work
 from examples.contract_review.errors import EndpointRefused, RegistryRefused
@@ -116,9 +115,12 @@ def file(conclusion: Payload, run: str) -> str:
     )
 
 
-def submit(uri: str, *, run: str) -> AsyncResult:
-    """Start the review of one document. ``run`` labels its calls and its filing, nothing more."""
-    return chain(
+def submit(uri: str, *, run: str) -> str:
+    """Start the review of one document. ``run`` labels its calls and its filing, nothing more.
+
+    The answer is the id of the last task; who waits for results asks the registry.
+    """
+    sent = chain(
         read.s(uri),
         group(retrieve.s(), outline.s()),
         obligations.s(run=run),
@@ -127,6 +129,7 @@ def submit(uri: str, *, run: str) -> AsyncResult:
         conclude.s(),
         file.s(run=run),
     ).apply_async()
+    return str(sent.id)
 
 
 def _plain(value: Any) -> Payload:

@@ -40,7 +40,9 @@ def complete_with(
             " WHERE run_id = %(run_id)s",
             {"run_id": run_id, "more": len(nodes)},
         )
-        return steps.complete(_redirected(claimed, plan), output, worker=worker, successor=plan.entry)
+        return steps.complete(
+            _redirected(claimed, plan), output, worker=worker, successor=plan.entry
+        )
 
 
 def _lock(claimed: Claimed) -> None:
@@ -52,7 +54,9 @@ def _lock(claimed: Claimed) -> None:
         },
     )  # fmt: skip
     if row is None:
-        raise LeaseLost(f"Step {claimed.step_key!r} of run {claimed.run_id} was taken by another attempt.")
+        raise LeaseLost(
+            f"Step {claimed.step_key!r} of run {claimed.run_id} was taken by another attempt."
+        )
 
 
 def _redirected(claimed: Claimed, plan: Plan) -> Claimed:

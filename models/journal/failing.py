@@ -48,7 +48,15 @@ SELECT 1 FROM ended"""
 
 def retry(claimed: Claimed, *, worker: str, error_type: str, error: str, delay: float) -> None:
     """Count a known failure and make the step due again after ``delay`` seconds. `wake` publishes it."""
-    _end(claimed, _RETRY, worker=worker, outcome="failed", error_type=error_type, error=error, delay=delay)
+    _end(
+        claimed,
+        _RETRY,
+        worker=worker,
+        outcome="failed",
+        error_type=error_type,
+        error=error,
+        delay=delay,
+    )
 
 
 def interrupt(claimed: Claimed, *, worker: str, error_type: str, error: str, crashed: bool) -> None:

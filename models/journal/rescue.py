@@ -108,7 +108,13 @@ def mark_orphaned(start_id: str, *, alive: Sequence[int], reason: str) -> list[s
     """
     rows = database.fetch(
         _OWNED,
-        {"start_id": start_id, "alive": list(alive), "crashed": 0, "cause": "expired", "reason": reason},
+        {
+            "start_id": start_id,
+            "alive": list(alive),
+            "crashed": 0,
+            "cause": "expired",
+            "reason": reason,
+        },
     )
     return [run_id for row in rows for run_id in row[1]]
 
@@ -178,7 +184,9 @@ def block(ref: BranchRef, reason: BlockReason, *, detail: str, failed: bool) -> 
             " revision = revision + 1 WHERE run_id = %(run_id)s AND state IN ('pending', 'running', 'waiting')",
             {"run_id": ref.run_id, "reason": reason, "detail": detail},
         )
-        events.record(ref.run_id, "run_blocked", step_key=row[0], token=row[1], detail=f"{reason}: {detail}")
+        events.record(
+            ref.run_id, "run_blocked", step_key=row[0], token=row[1], detail=f"{reason}: {detail}"
+        )
     return True
 
 

@@ -254,7 +254,9 @@ def _earlier(submission: Submission, run_id: str) -> Submitted:
         {"key": submission.submission_key, "run_id": run_id},
     )
     if row is None:
-        raise Refused("The submission met another one of the same key that was taken back: submit again.")
+        raise Refused(
+            "The submission met another one of the same key that was taken back: submit again."
+        )
     if (row[1], row[2]) != (submission.workflow, submission.input_digest):
         used = submission.submission_key or run_id
         raise SubmissionConflict(
@@ -265,7 +267,9 @@ def _earlier(submission: Submission, run_id: str) -> Submitted:
 
 
 def _nothing_stopped(run_id: str) -> Refused | UnknownRun:
-    found = database.fetch_one("SELECT state FROM run WHERE run_id = %(run_id)s", {"run_id": run_id})
+    found = database.fetch_one(
+        "SELECT state FROM run WHERE run_id = %(run_id)s", {"run_id": run_id}
+    )
     if found is None:
         return UnknownRun(f"There is no run {run_id!r}; `onward runs list` shows those that exist.")
     return Refused(f"Run {run_id} is {found[0]}: no step of it is failed or blocked.")

@@ -129,7 +129,9 @@ def gathered(claimed: Claimed) -> list[tuple[str, str]]:
     return [(row[0], row[1]) for row in rows]
 
 
-def take_slot(run_id: str, branch: str, step_key: str, *, throttle: str, per_second: float) -> float:
+def take_slot(
+    run_id: str, branch: str, step_key: str, *, throttle: str, per_second: float
+) -> float:
     """Seconds until this step may be claimed under its rate limit; 0 when it may be now.
 
     The limit holds over the whole cluster: one row hands out evenly spaced places. A step that has
@@ -204,8 +206,15 @@ def _fork(claimed: Claimed, params: dict[str, object], fork: Sequence[str]) -> C
     arm_commit(claimed.step_name)
     rows = database.fetch(sql.FORK, params | more)
     if not rows:
-        raise LeaseLost(f"Step {claimed.step_key!r} of run {claimed.run_id} was taken by another attempt.")
-    return Completed(tuple(Wakeup(claimed.run_id, *row, attempt=1) for row in rows))
+        raise LeaseLost(
+            f"Step {claimed.step_key!r} of run {claimed.run_id} was taken by another attempt."
+        )
+    return Completed(
+        tuple(
+            Wakeup(claimed.run_id, branch, step_key, step_name, queue, attempt=1)
+            for branch, step_key, step_name, queue in rows
+        )
+    )
 
 
 def _owner(carrier: Carrier, nonce: str) -> dict[str, object]:
@@ -242,7 +251,9 @@ def _follows(claimed: Claimed, next_key: str) -> dict[str, object]:
 def _wakeup(claimed: Claimed, branch: str, step_key: str) -> Wakeup:
     assert claimed.after_name is not None  # noqa: S101 - the plan names every successor
     assert claimed.after_queue is not None  # noqa: S101
-    return Wakeup(claimed.run_id, branch, step_key, claimed.after_name, claimed.after_queue, attempt=1)
+    return Wakeup(
+        claimed.run_id, branch, step_key, claimed.after_name, claimed.after_queue, attempt=1
+    )
 
 
 def _grace() -> float:

@@ -38,7 +38,9 @@ def register(start: WorkerStart) -> None:
 
 def seen(start_id: str) -> None:
     """The worker is alive."""
-    database.fetch("UPDATE worker SET seen_at = onward_now() WHERE start_id = %(id)s", {"id": start_id})
+    database.fetch(
+        "UPDATE worker SET seen_at = onward_now() WHERE start_id = %(id)s", {"id": start_id}
+    )
 
 
 def stopped(start_id: str) -> None:

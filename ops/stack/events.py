@@ -34,10 +34,9 @@ class ProcessEvent:
         return signal.Signals(-self.code).name
 
     def __str__(self) -> str:
+        text = f"{self.name} (pid {self.pid}) {self.kind}"
         if self.signal_name:
-            how = f" by {self.signal_name}"
-        else:
-            how = "" if self.code is None else f" with code {self.code}"
-        return f"{self.name} (pid {self.pid}) {self.kind}{how}" + (
-            f": {self.note}" if self.note else ""
-        )
+            text += f" by {self.signal_name}"
+        elif self.code is not None:
+            text += f" with code {self.code}"
+        return f"{text}: {self.note}" if self.note else text

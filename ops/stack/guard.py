@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import time
+from contextlib import suppress
 
 GRACE = 60.0  #: seconds for the shutdown checkpoint of a busy journal
 PERIOD = 0.05  #: seconds between two looks
@@ -66,10 +67,8 @@ def _exists(pid: int) -> bool:
 
 
 def _signal(pid: int, number: int) -> None:
-    try:
+    with suppress(ProcessLookupError, PermissionError):
         os.kill(pid, number)
-    except (ProcessLookupError, PermissionError):
-        pass
 
 
 if __name__ == "__main__":

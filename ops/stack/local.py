@@ -19,6 +19,10 @@ from ops.stack.supervisor import Supervisor
 
 POLL_PERIOD = 0.1  #: seconds between two looks at the processes
 
+#: Seconds that workers may import alone before beats and Flower do. On two cores everything at once
+#: delays the first step by two seconds, and beats have nothing to mend before that.
+HEAD_START = 3.0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
@@ -102,9 +106,9 @@ class LocalStack:
         if layout.flower:
             port = self.home.port("flower")
             self.flower_url = f"http://127.0.0.1:{port}"
-            self.supervisor.start(services.flower(port))
+            self.supervisor.start_later(services.flower(port), HEAD_START)
         for number in range(1, layout.beats + 1):
-            self.supervisor.start(services.beat(number))
+            self.supervisor.start_later(services.beat(number), HEAD_START)
 
     def _stop_all(self) -> None:
         self.supervisor.stop_all(in_a_hurry=lambda: self._stop.in_a_hurry)

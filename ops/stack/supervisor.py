@@ -15,6 +15,7 @@ from ops.stack.errors import StackError, StartFailed
 from ops.stack.events import EventKind, ProcessEvent
 from ops.stack.identity import Identity
 from ops.stack.process import Child, Program
+from ops.stack.watchdog import Watchdog
 
 LOOK_PERIOD = 0.02  #: seconds between two looks while waiting
 START_TIMEOUT = 60.0  #: seconds; crash recovery of a large journal is the slowest start
@@ -49,6 +50,7 @@ class Supervisor:
     def __init__(self, on_event: Callable[[ProcessEvent], None] | None = None) -> None:
         self._on_event = on_event or (lambda _event: None)
         self._members: dict[str, _Member] = {}
+        self._watchdog = Watchdog()
 
     @property
     def pids(self) -> Mapping[str, int]:
@@ -75,6 +77,11 @@ class Supervisor:
             raise StackError(f"{program.name} already runs as pid {self.pids[program.name]}")
         member = self._members[program.name] = _Member(program, restart)
         wait_to_start(program.name, lambda: self._launch(member, EventKind.STARTED))
+
+    def start_later(self, program: Program, delay: float) -> None:
+        """Keep a process that the first ``poll`` after ``delay`` seconds starts."""
+        member = self._members[program.name] = _Member(program, ALWAYS)
+        member.due_at = time.monotonic() + delay
 
     def wait_ready(
         self, name: str, is_ready: Callable[[], bool], *, timeout: float = START_TIMEOUT
@@ -165,6 +172,7 @@ class Supervisor:
         if member.program.may_start is not None and not member.program.may_start():
             return False
         member.child = Child(member.program)
+        self._watchdog.watch(member.child)
         member.started_at = time.monotonic()
         member.due_at = None
         self._report(ProcessEvent(kind=kind, name=member.program.name, pid=member.child.pid))
@@ -172,7 +180,7 @@ class Supervisor:
 
     def _start_again(self, member: _Member) -> None:
         try:
-            self._launch(member, EventKind.RESTARTED)
+            self._launch(member, EventKind.RESTARTED if member.deaths else EventKind.STARTED)
         except OSError as error:  # out of processes or files: the next round may have more luck
             self._plan_restart(member)
             self._report(
@@ -182,7 +190,7 @@ class Supervisor:
             )
 
     def _note_death(self, member: _Member, pid: int, code: int) -> None:
-        member.child = None
+        self._let_go(member)
         if member.restart and time.monotonic() - member.started_at >= member.restart.healthy_after:
             member.deaths = 0
         self._plan_restart(member)
@@ -202,7 +210,7 @@ class Supervisor:
         pid, code = member.child.pid, member.child.exit_code()
         if code is None:
             return False
-        member.child = None
+        self._let_go(member)
         self._report(
             ProcessEvent(kind=EventKind.STOPPED, name=member.program.name, pid=pid, code=code)
         )
@@ -211,10 +219,16 @@ class Supervisor:
     def _end(self, member: _Member) -> None:
         if member.child is not None:
             pid, code = member.child.pid, member.child.kill()
-            member.child = None
+            self._let_go(member)
             self._report(
                 ProcessEvent(kind=EventKind.KILLED, name=member.program.name, pid=pid, code=code)
             )
+
+    def _let_go(self, member: _Member) -> None:
+        """Forget a process that has ended."""
+        if member.child is not None:
+            self._watchdog.forget(member.child)
+            member.child = None
 
     def _report(self, event: ProcessEvent) -> None:
         with suppress(OSError):  # a closed terminal must not keep the servers from being stopped

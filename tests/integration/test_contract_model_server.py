@@ -1,5 +1,6 @@
 """The model server as a real process: the OpenAI SDK talks to it, and it counts every request."""
 
+import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,17 +14,16 @@ from examples.contract_review.llm import asker
 from examples.contract_review.model_server import MODEL
 from examples.contract_review.prompts import Prompt
 from examples.contract_review.values import Obligations
-from tests.support.contract_services import Service, model_server
+from tests.support.contract_services import ROOT, Service, asking, model_server
 from tests.support.contracts import CHINESE, prepared
 
 
 @pytest.fixture
 def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
-    running = model_server(tmp_path).start()
-    monkeypatch.setenv("ONWARD_LLM_BASE_URL", f"{running.url}/v1")
-    monkeypatch.setenv("ONWARD_LLM_LABELS", "1")
-    yield running
-    running.kill()
+    with asking(model_server(tmp_path)) as running:
+        monkeypatch.setenv("ONWARD_LLM_BASE_URL", f"{running.url}/v1")
+        monkeypatch.setenv("ONWARD_LLM_LABELS", "1")
+        yield running
 
 
 def prompt(text: str = CHINESE) -> Prompt:
@@ -89,10 +89,12 @@ def test_counts_survive_sigkill_and_a_torn_line(service: Service, tmp_path: Path
     assert service.get("/stats")["calls"] == 65
 
 
-def test_a_second_server_on_the_same_store_is_refused(service: Service, tmp_path: Path) -> None:
-    with pytest.raises(AssertionError, match="another one is already counting"):
-        Service("model_server", service.arguments, _folder(tmp_path)).start()
-    assert service.get("/stats")["calls"] == 0
+def test_a_second_server_on_the_same_store_is_refused(service: Service) -> None:
+    second = subprocess.run(service.command, cwd=ROOT, capture_output=True, check=False, timeout=20)
+    assert second.returncode == 1
+    assert b"another one is already counting" in second.stderr
+    ask()
+    assert service.get("/stats")["calls"] == 1
 
 
 def test_what_the_endpoint_refuses_is_not_tried_again(service: Service) -> None:
@@ -118,9 +120,3 @@ def test_an_unknown_response_format_is_named(
     monkeypatch.setenv("ONWARD_LLM_RESPONSE_FORMAT", "yaml")
     with pytest.raises((EndpointRefused, AnswerRefused), match="'yaml' is not one of"):
         ask()
-
-
-def _folder(tmp_path: Path) -> Path:
-    folder = tmp_path / "second"
-    folder.mkdir()
-    return folder

@@ -116,7 +116,7 @@ def test_ignoring_keys_makes_duplicates_real(tmp_path: Path) -> None:
     ],
 )
 def test_bad_requests_get_a_sentence(
-    service: Service, method: str, path: str, body: object, status: int, reason: str
+    service: Service, *, method: str, path: str, body: object, status: int, reason: str
 ) -> None:
     answered, answer = service.request(method, path, body)
     assert answered == status

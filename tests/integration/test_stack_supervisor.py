@@ -188,6 +188,17 @@ def test_every_way_to_stop_is_orderly(tmp_path: Path, number: signal.Signals) ->
         assert is_gone(pid)
 
 
+def test_a_kill_of_the_supervisor_reaches_what_its_processes_started(tmp_path: Path) -> None:
+    with running(SUPERVISOR, str(tmp_path), PARENT) as supervisor:
+        assert supervisor.stdout is not None
+        pid = supervised_pid(supervisor.stdout.readline())
+        wait_until((tmp_path / "p.log").read_text, what="the process is up")
+        grandchild = int((tmp_path / "p.log").read_text().split()[1])
+        supervisor.kill()
+        supervisor.wait()
+        wait_gone([pid, grandchild])
+
+
 def test_a_kill_of_the_supervisor_reaches_a_process_that_ignores_everything_else(
     tmp_path: Path,
 ) -> None:

@@ -7,11 +7,18 @@ from pathlib import Path
 from typing import Self
 
 from ops.stack import Home, ProcessEvent, Supervisor
-from ops.stack.process import Program
+from ops.stack.process import Program, Stage
 from ops.stack.services import Services
 from tests.support.waiting import wait_until
 
-READY = {"worker": "ready.", "beat": "beat: Starting", "flower": "Visit me at"}
+#: What the log of a service says when it is ready.
+READY = {
+    Stage.WORKER: "ready.",
+    Stage.SCHEDULE: "beat: Starting",
+    Stage.VIEW: "Visit me at",
+}
+
+START_TIMEOUT = 60.0  #: seconds; a start takes two, and more while everything starts at once
 
 #: Leases and periods so short that a rescue takes seconds; their proportions are the product's.
 FAST = {
@@ -58,38 +65,56 @@ class Cluster:
         self.stop_all()
 
     def worker(
-        self, name: str = "worker-1", *, concurrency: int = 2, env: Mapping[str, str] | None = None
+        self,
+        name: str = "worker-1",
+        *,
+        concurrency: int = 2,
+        env: Mapping[str, str] | None = None,
     ) -> int:
         """Start a step worker, wait until it takes work, and return its pid."""
-        return self.start(
-            self._with(env).worker(name, concurrency=concurrency), ready=READY["worker"]
-        )
+        return self.start(self._with(env).worker(name, concurrency=concurrency))
 
     def control_worker(self, name: str = "control", *, env: Mapping[str, str] | None = None) -> int:
-        return self.start(self._with(env).control_worker(name), ready=READY["worker"])
+        return self.start(self._with(env).control_worker(name))
 
     def beat(self, number: int = 1) -> int:
-        return self.start(self.services.beat(number), ready=READY["beat"])
+        return self.start(self.services.beat(number))
 
     def recovery(self) -> None:
         """Start what recovers: a control worker and a beat."""
-        self.control_worker()
-        self.beat()
+        self.up(workers=0)
 
-    def start(self, program: Program, *, ready: str, timeout: float = 30.0) -> int:
-        """Start any program and wait until its log, from here on, says that it is ready."""
-        seen = len(self.logs(program.name))
-        self._supervisor.start(program, restart=None)
-        wait_until(
-            lambda: ready in self.logs(program.name)[seen:] or not self.is_running(program.name),
-            timeout=timeout,
-            what=f"{program.name} says {ready!r}",
-            details=lambda: self.tail(program.name),
+    def up(self, *, workers: int = 1, concurrency: int = 2) -> None:
+        """Start ``worker-1`` and so on, a control worker and a beat, all at once."""
+        names = [f"worker-{number}" for number in range(1, workers + 1)]
+        self.start_together(
+            *(self.services.worker(name, concurrency=concurrency) for name in names),
+            self.services.control_worker(),
+            self.services.beat(),
         )
-        assert self.is_running(program.name), (
-            f"{program.name} ended at once:\n{self.tail(program.name)}"
-        )
+
+    def start(self, program: Program) -> int:
+        """Start any of the services, wait until it is ready, and return its pid."""
+        self.start_together(program)
         return self.pids[program.name]
+
+    def start_together(self, *programs: Program) -> None:
+        """Start services side by side, and wait until the log of each says that it is ready."""
+        seen = {program.name: len(self.logs(program.name)) for program in programs}
+        for program in programs:
+            self._supervisor.start(program, restart=None)
+        for program in programs:
+            self._wait_ready(program, seen[program.name])
+
+    def _wait_ready(self, program: Program, seen: int) -> None:
+        name, ready = program.name, READY[program.stage]
+        wait_until(
+            lambda: ready in self.logs(name)[seen:] or not self.is_running(name),
+            timeout=START_TIMEOUT,
+            what=f"{name} says {ready!r}",
+            details=lambda: self.tail(name),
+        )
+        assert self.is_running(name), f"{name} ended at once:\n{self.tail(name)}"
 
     @property
     def pids(self) -> Mapping[str, int]:

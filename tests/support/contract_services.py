@@ -4,11 +4,13 @@ import http.client
 import json
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from examples.contract_review.llm import close_clients
 from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -28,13 +30,16 @@ class Service:
         """Start on a free port, or on the port it had before."""
         port_file = self.directory / f"{self.module}.port"
         port_file.unlink(missing_ok=True)
-        command = [sys.executable, "-m", f"examples.contract_review.{self.module}"]
-        command += [*self.arguments, "--port", str(self.port), "--port-file", str(port_file)]
+        command = [*self.command, "--port", str(self.port), "--port-file", str(port_file)]
         with (self.directory / f"{self.module}.log").open("ab") as log:
             self.process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log)
         wait_until(port_file.exists, what=f"{self.module} listens", details=self.log)
         self.port = int(port_file.read_text())
         return self
+
+    @property
+    def command(self) -> list[str]:
+        return [sys.executable, "-m", f"examples.contract_review.{self.module}", *self.arguments]
 
     def kill(self) -> None:
         """SIGKILL."""
@@ -75,6 +80,17 @@ class Service:
             return response.status, json.loads(response.read())
         finally:
             connection.close()
+
+
+@contextmanager
+def asking(service: Service) -> Iterator[Service]:
+    """A started model server for this process's own questions; their connections end with it."""
+    service.start()
+    try:
+        yield service
+    finally:
+        close_clients()
+        service.kill()
 
 
 def model_server(directory: Path, *, latency: str = "1-5") -> Service:

@@ -1,13 +1,20 @@
 """The agent's plan and its wrappers."""
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from examples.contract_review import agent
+from examples.contract_review import agent, work
 from examples.contract_review.errors import EndpointRefused, UnreadableDocument
+from examples.contract_review.llm import parse_answer
+from examples.contract_review.model_rules import answer
+from examples.contract_review.prompts import Prompt
+from examples.contract_review.values import Material, Outline
+from models.values import Typed, decode
 from tasks import Context
-from tests.support.contracts import ENGLISH, prepared
+from tests.support.contracts import CHINESE, ENGLISH, document, prepared
 
 STEPS = ["read", "retrieve", "outline", "obligations", "risks", "summary", "conclude", "file"]
 
@@ -36,3 +43,20 @@ def test_without_an_endpoint_the_step_says_what_to_set(monkeypatch: pytest.Monke
     monkeypatch.delenv("ONWARD_LLM_BASE_URL", raising=False)
     with pytest.raises(EndpointRefused, match="set ONWARD_LLM_BASE_URL"):
         agent.obligations(Context.for_test(), prepared())
+
+
+@pytest.mark.parametrize("text", [ENGLISH, CHINESE * 100])
+def test_every_value_survives_the_journal_and_stays_far_below_its_limit(text: str) -> None:
+    def ask(kind: Any, prompt: Prompt, /) -> Any:
+        return parse_answer(kind, json.dumps(answer(prompt.user)))
+
+    read = document(text)
+    material, skeleton = work.retrieve(read), work.outline(read)
+    found = work.find_obligations(material, skeleton, ask=ask)
+    weighed = work.find_risks(found, ask=ask)
+    reviewed = work.summarise(weighed, ask=ask)
+    for value in (read, material, skeleton, found, weighed, reviewed, work.conclude(reviewed)):
+        recorded = Typed(type(value)).dump(value, limit=200 * 1024)
+        assert Typed(type(value)).load(recorded) == value
+    gathered = [decode(Typed(type(value)).dump(value)) for value in (material, skeleton)]
+    assert Typed(tuple[Material, Outline]).validate(gathered) == (material, skeleton)

@@ -1,0 +1,123 @@
+"""The contestants: each does the work once, warmed up, and is measured over exactly that."""
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+
+from benchmarks.meters import Measure, Meter
+from benchmarks.stand import Mode, Stand
+from benchmarks.work import STEPS
+from models import database
+
+DEADLINE = 300.0  #: seconds for one measurement, far beyond what a slow machine takes
+PERIOD = 0.005  #: seconds between two looks at what is done
+WARM_UP = 3  #: runs for each process of the pool
+
+
+class Contestant(ABC):
+    """Something that runs chains of steps."""
+
+    name: str
+
+    @abstractmethod
+    def measure(self, stand: Stand, mode: Mode, *, runs: int) -> Measure:
+        """Do the work once."""
+
+
+class _OnWorkers(Contestant):
+    """Submits runs to a worker that is started for the measurement."""
+
+    def measure(self, stand: Stand, mode: Mode, *, runs: int) -> Measure:
+        with self.workers(stand, mode) as pid:
+            submit, finished = self.hands(stand, mode)
+            warm = WARM_UP * mode.concurrency
+            _submit_and_wait(submit, finished, runs=warm, steps=STEPS)
+            time.sleep(0.5)  # what follows the last commit is no part of the next measurement
+            meter = Meter(stand, pid)
+            _submit_and_wait(submit, finished, runs=runs, steps=STEPS)
+            return meter.stop(runs * STEPS)
+
+    @abstractmethod
+    @contextmanager
+    def workers(self, stand: Stand, mode: Mode) -> Iterator[int]:
+        """The worker, while the work is done."""
+
+    @abstractmethod
+    def hands(
+        self, stand: Stand, mode: Mode
+    ) -> tuple[Callable[[int, int], object], Callable[[], int]]:
+        """(submit run N of so many steps, how many runs are finished)."""
+
+
+@dataclass(frozen=True)
+class Onward(_OnWorkers):
+    """Every step claimed and completed in the journal, over the broker or in place."""
+
+    name: str
+    sticky: bool
+
+    @contextmanager
+    def workers(self, stand: Stand, mode: Mode) -> Iterator[int]:
+        with stand.onward(mode, sticky=self.sticky) as pid:
+            yield pid
+
+    def hands(
+        self, stand: Stand, mode: Mode
+    ) -> tuple[Callable[[int, int], object], Callable[[], int]]:
+        return partial(submit_run, mode), completed_runs
+
+
+@dataclass(frozen=True)
+class PlainChain(_OnWorkers):
+    """A Celery chain, every step a task with late acknowledgement, nothing recorded."""
+
+    name: str = "plain chain"
+
+    @contextmanager
+    def workers(self, stand: Stand, mode: Mode) -> Iterator[int]:
+        with stand.plain(mode) as pid:
+            yield pid
+
+    def hands(
+        self, stand: Stand, mode: Mode
+    ) -> tuple[Callable[[int, int], object], Callable[[], int]]:
+        from benchmarks import plain  # noqa: PLC0415 - reads its settings when it is imported
+
+        plain.app.conf.task_send_sent_event = mode.events
+        return plain.submit, lambda: stand.finished.read_bytes().count(b"\n")
+
+
+def submit_run(mode: Mode, _run: int, steps: int) -> None:
+    """Start one run of the journal, as a client does."""
+    from tasks.celery import app  # noqa: PLC0415 - reads its settings when it is imported
+    from tasks.starting import start_run  # noqa: PLC0415
+
+    app.conf.task_send_sent_event = mode.events
+    start_run(app, "bench", {"steps": steps})
+
+
+def completed_runs() -> int:
+    """How many runs the journal shows as completed."""
+    row = database.fetch_one("SELECT count(*) FROM run WHERE state = 'completed'", {})
+    return int(row[0]) if row else 0
+
+
+def wait_for(count: Callable[[], int], target: int) -> None:
+    """Until so many runs are finished."""
+    deadline = time.monotonic() + DEADLINE
+    while (done := count()) < target:
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{target - done} runs are unfinished after {DEADLINE:.0f} s")
+        time.sleep(PERIOD)
+
+
+def _submit_and_wait(
+    submit: Callable[[int, int], object], finished: Callable[[], int], *, runs: int, steps: int
+) -> None:
+    before = finished()
+    for run in range(runs):
+        submit(run, steps)
+    wait_for(finished, before + runs)

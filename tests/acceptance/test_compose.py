@@ -1,0 +1,162 @@
+"""The compose file: valid by its schema and to the real Compose, and every service's exact command runs.
+
+Containers are not started: each command, environment and health check runs here as a process, with the
+addresses, ports and directories of this machine in the place of the container's.
+"""
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+import redis
+
+from models.settings import Settings
+from ops.stack.process import Program
+from ops.stack.services import KILL_MARGIN, SHUTDOWN_GRACE
+from ops.stack.supervisor import Supervisor
+from tests.support.compose import (
+    FILE,
+    PASSWORD,
+    ROOT,
+    Place,
+    compose_binary,
+    config,
+    free_port,
+    install_programs,
+    services,
+)
+from tests.support.waiting import wait_until
+
+OURS = ("worker", "control", "beat-1", "beat-2", "flower", "model-server", "registry")
+
+
+@pytest.fixture
+def place(empty_database_url: str, broker_url: str, tmp_path: Path) -> Place:
+    install_programs(tmp_path)
+    url = urlsplit(empty_database_url)
+    return Place(
+        {
+            "postgresql+psycopg://onward:onward@postgres:5432/onward": empty_database_url,
+            "redis://valkey:6379/0": broker_url,
+            "pg_isready": f"pg_isready -h {url.hostname} -p {url.port}",
+            "5555": str(free_port()), "8700": str(free_port()), "8701": str(free_port()),
+            "model-server:": "127.0.0.1:", "registry:": "127.0.0.1:", "0.0.0.0": "127.0.0.1",  # noqa: S104 - replaced, never bound
+            "/var/lib/onward": str(tmp_path / "store"), "/tmp/beat": str(tmp_path / "beat"),
+        },
+        tmp_path,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def supervisor() -> Iterator[Supervisor]:
+    running = Supervisor()
+    yield running
+    running.stop_all(in_a_hurry=lambda: True)
+
+
+def test_the_schema_of_the_compose_specification_accepts_it() -> None:
+    done = subprocess.run(
+        ["check-jsonschema", "--builtin-schema", "vendor.compose-spec", FILE],
+        env=Place({}, ROOT).environment({}), capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_compose_itself_accepts_it_and_asks_for_flowers_password() -> None:
+    assert compose_binary().exists()
+    assert config({"FLOWER_BASIC_AUTH": PASSWORD}).returncode == 0
+    refused = config()
+    assert refused.returncode != 0
+    assert "FLOWER_BASIC_AUTH" in refused.stderr
+
+
+def test_what_every_deployment_needs_is_there() -> None:
+    found = services()
+    assert {"postgres", "valkey", "migrate", *OURS} == set(found)
+    for name, service in found.items():
+        restart = "no" if name == "migrate" else "unless-stopped"
+        assert service["restart"] == restart, name
+        assert name == "migrate" or service["healthcheck"]["test"], name
+    assert {name for name, service in found.items() if service.get("profiles") == ["demo"]} == {
+        "model-server", "registry",
+    }  # fmt: skip
+    assert found["flower"]["ports"][0]["host_ip"] == "127.0.0.1"
+    assert found["worker"]["volumes"][0]["target"] == "/agents"
+    assert "container_name" not in found["worker"], "--scale worker=N needs names of its own"
+
+
+@pytest.mark.parametrize("name", ["worker", "control"])
+def test_a_worker_gets_the_time_its_shutdown_settings_promise(name: str) -> None:
+    service = services()[name]
+    grace = float(service["stop_grace_period"].removesuffix("s"))
+    assert grace >= SHUTDOWN_GRACE + KILL_MARGIN
+    assert Settings().shutdown_grace == SHUTDOWN_GRACE
+    assert service["environment"]["REMAP_SIGTERM"] == "SIGQUIT", (
+        "soft shutdown acts on SIGQUIT only"
+    )
+
+
+@pytest.mark.timeout(150)
+def test_every_service_runs_and_is_healthy(place: Place, supervisor: Supervisor) -> None:
+    found = services()
+    (place.directory / "store").mkdir()
+    migrated = subprocess.run(
+        place.command(found["migrate"]), env=place.environment(found["migrate"]), cwd=ROOT,
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert migrated.returncode == 0, migrated.stderr
+    for name in OURS:
+        supervisor.start(_program(place, name, found[name]), restart=None)
+    for name in OURS:
+        wait_until(
+            lambda name=name: place.check(found[name]).returncode == 0,
+            timeout=60,
+            what=f"the health check of {name} is green",
+            details=lambda name=name: str(place.check(found[name])) + _log(place, name).read_text(),
+        )
+    assert set(supervisor.pids) == set(OURS), "every service still runs"
+
+
+def test_the_servers_commands_and_checks_are_right(
+    place: Place, supervisor: Supervisor, database_url: str
+) -> None:
+    found = services()
+    port = free_port()
+    valkey = found["valkey"]
+    argv = [*place.command(valkey), "--port", str(port), "--dir", str(place.directory)]
+    supervisor.start(_program(place, "valkey", valkey, argv=argv), restart=None)
+    with redis.Redis(port=port) as client:
+        wait_until(lambda: _answers(client), what="Valkey answers")
+        assert client.config_get("maxmemory-policy") == {"maxmemory-policy": "noeviction"}
+        assert client.config_get("appendonly") == {"appendonly": "yes"}
+    url = urlsplit(database_url)
+    here = Place({}, place.directory)
+    check = found["postgres"]["healthcheck"]["test"][1:]
+    ready = subprocess.run(
+        [*check, "-h", str(url.hostname), "-p", str(url.port)], env=here.environment({}),
+        capture_output=True, check=False,
+    )  # fmt: skip
+    assert ready.returncode == 0
+    assert found["postgres"]["stop_signal"] == "SIGINT", "SIGTERM waits for the last client"
+
+
+def _answers(client: "redis.Redis") -> bool:
+    try:
+        return bool(client.ping())
+    except redis.ConnectionError:
+        return False
+
+
+def _log(place: Place, name: str) -> Path:
+    return place.directory / f"{name}.log"
+
+
+def _program(
+    place: Place, name: str, service: dict[str, object], *, argv: list[str] | None = None
+) -> Program:
+    return Program(
+        name=name, argv=tuple(argv or place.command(service)), log=_log(place, name),
+        env=place.environment(service), cwd=ROOT,
+    )  # fmt: skip
