@@ -9,7 +9,7 @@ import os
 import random  # noqa: TID251 - jitter between repeats; nothing is identified by it
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, LiteralString
@@ -87,12 +87,17 @@ def fetch(statement: LiteralString, params: Params) -> list[Row]:
             cursor = link.execute(statement, params)
             return cursor.fetchall() if cursor.description else []
         except _REPEATABLE:
-            if attempt == _REPEATS - 1:
+            if attempt == _REPEATS - 1 or _in_transaction(link):
                 raise
             time.sleep(random.uniform(0, 0.01 * 2**attempt))  # noqa: S311 - jitter only
         except psycopg.OperationalError as error:
             close()
             raise _translate(error) from error
+        except psycopg.Error:
+            raise
+        except BaseException:
+            close()  # a time limit or a shutdown cut in: what the server answers next is not ours to read
+            raise
     raise AssertionError("unreachable")
 
 
@@ -102,12 +107,6 @@ def fetch_one(statement: LiteralString, params: Params) -> Row | None:
     return rows[0] if rows else None
 
 
-def execute_many(statement: LiteralString, rows: Sequence[Params]) -> None:
-    """Run one statement for many rows, pipelined, in the transaction that is open."""
-    with connection().cursor() as cursor:
-        cursor.executemany(statement, rows)
-
-
 @contextmanager
 def transaction() -> Iterator[psycopg.Connection[Row]]:
     """Several statements that hold together. Rows are locked in the order live (children first), run."""
@@ -115,11 +114,16 @@ def transaction() -> Iterator[psycopg.Connection[Row]]:
     try:
         with link.transaction():
             yield link
+    except _REPEATABLE as error:
+        raise JournalUnavailable(f"The journal rolled back, to be tried again: {error}") from error
     except psycopg.OperationalError as error:
-        if not isinstance(error, _REPEATABLE):
-            close()
-            raise _translate(error) from error
-        raise
+        close()
+        raise _translate(error) from error
+
+
+def _in_transaction(link: psycopg.Connection[Row]) -> bool:
+    # A deadlock aborts the whole transaction: one statement of it cannot be repeated alone.
+    return link.info.transaction_status != psycopg.pq.TransactionStatus.IDLE
 
 
 def _translate(error: psycopg.OperationalError) -> JournalUnavailable:

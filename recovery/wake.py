@@ -12,7 +12,10 @@ WAKE_LOCK = 0x5741_4B45  #: any fixed number of ours
 def publish_due(app: Celery, *, run_id: str | None = None) -> int:
     """Hand out due steps and send their messages, outside any transaction; returns how many went out."""
     wakeups = publish.take_due(limit=settings().publish_window, run_id=run_id)
-    return send(app, wakeups)
+    sent = send(app, wakeups)
+    if sent < len(wakeups):
+        publish.give_back(wakeups[sent:], after=settings().wake_period)
+    return sent
 
 
 def wake_once(app: Celery) -> int | None:

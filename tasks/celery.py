@@ -126,7 +126,7 @@ app.conf.task_default_queue = START_QUEUE
 def start_run_task(
     task: Task,
     workflow: str,
-    input: dict[str, Any],  # noqa: A002 - the word of the domain
+    input: dict[str, Any],
     key: str | None = None,
     **options: Any,
 ) -> None:

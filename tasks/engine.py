@@ -60,8 +60,7 @@ def perform(task: Task, run_id: str, branch: str, step_key: str) -> None:
         return
     budget = Budget(task)
     while claimed is not None:
-        completed = _run(bound, claimed, carrier, sent_at=sent_at, budget=budget)
-        sent_at = time.monotonic()
+        completed, sent_at = _run(bound, claimed, carrier, sent_at=sent_at, budget=budget)
         claimed = completed.claimed
         if claimed is not None:
             bound = budget.follow(bound, claimed)
@@ -69,11 +68,11 @@ def perform(task: Task, run_id: str, branch: str, step_key: str) -> None:
 
 def _run(
     bound: BoundStep, claimed: Claimed, carrier: Carrier, *, sent_at: float, budget: Budget
-) -> Completed:
+) -> tuple[Completed, float]:
     failpoint(FailPoint.P1, bound.name)
-    processes.mark_attempt(claimed.run_id, claimed.branch, claimed.token)
+    processes.mark_attempt(claimed.run_id, claimed.step_key, claimed.token)
     if claimed.attempt > 1:
-        processes.kill_strays(claimed.run_id, claimed.branch, claimed.token)
+        processes.kill_strays(claimed.run_id, claimed.step_key, claimed.token)
     with keeper(os.getpid()).hold(claimed.lease, sent_at=sent_at) as held:
         interruption, outcome = _body(bound, claimed, held)
         failpoint(FailPoint.P4, bound.name)
@@ -85,7 +84,7 @@ def _run(
     failpoint(FailPoint.P7, bound.name)
     if interruption is not None:
         raise interruption
-    return completed
+    return completed, recorded_at
 
 
 def _body(bound: BoundStep, claimed: Claimed, held: Held) -> tuple[BaseException | None, Outcome]:

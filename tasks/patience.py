@@ -5,6 +5,8 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
+from billiard.exceptions import SoftTimeLimitExceeded
+
 from models.journal.errors import CommitUnknown, JournalUnavailable
 from models.journal.values import Completed
 from models.settings import settings
@@ -20,7 +22,8 @@ def recorded(write: Callable[[], Completed], *, confirmed: Callable[[], bool]) -
 
     A connection that broke at COMMIT leaves it open whether the write went through: ``confirmed`` reads
     back. Publishing is then left to the sweep, since the grace may be over. Gives up with
-    ``JournalUnavailable``: the lease runs out and the step becomes unknown, which is what it is.
+    ``JournalUnavailable``: the lease runs out and the step becomes unknown, which is what it is. A soft
+    time limit that strikes here came too late to stop the work, and must not throw its result away.
     """
     deadline = time.monotonic() + 2 * settings().lease_ttl
     pause, in_doubt = _FIRST_PAUSE, False
@@ -29,6 +32,8 @@ def recorded(write: Callable[[], Completed], *, confirmed: Callable[[], bool]) -
             if in_doubt and confirmed():
                 return Completed()
             return write()
+        except SoftTimeLimitExceeded:
+            in_doubt = True
         except JournalUnavailable as error:
             in_doubt = in_doubt or isinstance(error, CommitUnknown)
             if time.monotonic() > deadline:

@@ -53,18 +53,18 @@ def pid_space() -> str:
         return f"{os.uname().nodename}/unknown"
 
 
-def mark_attempt(run_id: str, branch: str, token: int) -> None:
+def mark_attempt(run_id: str, step_key: str, token: int) -> None:
     """Let whatever this step starts carry the attempt's name."""
-    os.environ[ATTEMPT_MARKER] = f"{run_id}:{branch}:{token}"
+    os.environ[ATTEMPT_MARKER] = f"{run_id}:{step_key}:{token}"
 
 
-def kill_strays(run_id: str, branch: str, token: int) -> int:
+def kill_strays(run_id: str, step_key: str, token: int) -> int:
     """Kill what earlier attempts of this step left running on this host; returns how many.
 
     A subprocess outlives a killed worker. Before the step runs again, what the dead attempt started must
     not go on writing beside it.
     """
-    prefix = f"{ATTEMPT_MARKER}={run_id}:{branch}:".encode()
+    prefix = f"{ATTEMPT_MARKER}={run_id}:{step_key}:".encode()
     own = prefix + str(token).encode()
     killed = 0
     for pid, marker in _marked(prefix):

@@ -3,16 +3,20 @@
 import shutil
 import tempfile
 from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from itertools import count
 from pathlib import Path
 
 import pytest
 import redis
 
+from models import database
 from models.settings import settings
 from ops.stack import Servers
 from tests.support.cluster import Cluster
 from tests.support.databases import Databases
+from tests.support.journal import Journal
+from tests.support.world import World, a_world
 
 RUNGS = ("unit", "properties", "integration", "acceptance", "faults", "architecture")
 
@@ -37,8 +41,9 @@ def pytest_runtest_makereport(
     """A failed test shows the end of the log of every process it started."""
     report = yield
     if report.failed:
-        for cluster in item.stash.get(CLUSTERS, []):
-            report.sections.extend((f"log of {name}", tail) for name, tail in cluster.tails())
+        for node in item.listchain():
+            for cluster in node.stash.get(CLUSTERS, []):
+                report.sections.extend((f"log of {name}", tail) for name, tail in cluster.tails())
     return report
 
 
@@ -82,10 +87,20 @@ def empty_database_url(databases: Databases) -> Iterator[str]:
 @pytest.fixture
 def broker_url(servers: Servers) -> str:
     """A database number of Valkey that is this test's own, empty."""
-    url = f"{servers.broker_url.rpartition('/')[0]}/{next(_broker_numbers) % VALKEY_DATABASES}"
-    with redis.Redis.from_url(url) as client:
-        client.flushdb()
-    return url
+    return _empty_broker(servers)
+
+
+@pytest.fixture
+def journal(database_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Journal]:
+    """An empty journal that this process's verbs write to, without a broker."""
+    monkeypatch.setenv("ONWARD_DATABASE_URL", database_url)
+    settings.cache_clear()
+    journal = Journal(database_url)
+    yield journal
+    journal.look.close()
+    database.close()
+    monkeypatch.undo()
+    settings.cache_clear()
 
 
 @pytest.fixture
@@ -122,3 +137,40 @@ def make_cluster(
     yield make
     for cluster in clusters:
         cluster.stop_all()
+
+
+@pytest.fixture(scope="session")
+def make_world(
+    request: pytest.FixtureRequest,
+    servers: Servers,
+    template: Databases,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Callable[..., AbstractContextManager[World]]:
+    """``with make_world(agents="package", env={...}) as world``: journal, broker, outside world, cluster.
+
+    For fixtures of a module whose tests share workers, since starting one takes seconds.
+    """
+    clusters = request.node.stash.setdefault(CLUSTERS, [])
+
+    @contextmanager
+    def make(*, agents: str, env: Mapping[str, str] | None = None) -> Iterator[World]:
+        directory = tmp_path_factory.mktemp("world")
+        broker_url = _empty_broker(servers)
+        with (
+            template.clone() as database_url,
+            a_world(
+                directory, database_url=database_url, broker_url=broker_url, agents=agents, env=env
+            ) as world,
+        ):
+            clusters.append(world.cluster)
+            yield world
+            clusters.remove(world.cluster)
+
+    return make
+
+
+def _empty_broker(servers: Servers) -> str:
+    url = f"{servers.broker_url.rpartition('/')[0]}/{next(_broker_numbers) % VALKEY_DATABASES}"
+    with redis.Redis.from_url(url) as client:
+        client.flushdb()
+    return url

@@ -5,6 +5,8 @@ back-off. A queue gets at most a window of unclaimed messages: the rest waits he
 fairness between batches still count, instead of in the broker's order of arrival.
 """
 
+from collections.abc import Sequence
+
 from models import database
 from models.journal.values import Wakeup
 from models.settings import settings
@@ -25,7 +27,7 @@ WITH open_queues AS (
           AND (%(run_id)s::text IS NULL OR w.run_id = %(run_id)s)
     ) l
 ), chosen AS (
-    SELECT c.run_id, c.branch, c.revision FROM candidates c JOIN open_queues o USING (queue)
+    SELECT c.run_id, c.branch, c.revision, c.place FROM candidates c JOIN open_queues o USING (queue)
     WHERE c.place <= o.room ORDER BY c.place LIMIT %(limit)s
 ), handed AS (
     UPDATE live l SET publications = l.publications + 1, revision = l.revision + 1,
@@ -33,10 +35,11 @@ WITH open_queues AS (
             + make_interval(secs => least(%(grace)s * 2 ^ least(l.publications, 20), %(longest)s))
     FROM chosen c
     WHERE l.run_id = c.run_id AND l.branch = c.branch AND l.revision = c.revision
-    RETURNING l.run_id, l.branch, l.step_key, l.queue, l.attempt
+    RETURNING l.run_id, l.branch, l.step_key, l.queue, l.attempt, c.place
 )
 SELECT h.run_id, h.branch, h.step_key, p.step_name, h.queue, h.attempt + 1
-FROM handed h JOIN plan p ON p.run_id = h.run_id AND p.step_key = h.step_key"""
+FROM handed h JOIN plan p ON p.run_id = h.run_id AND p.step_key = h.step_key
+ORDER BY h.place"""
 
 
 def take_due(*, limit: int, run_id: str | None = None) -> list[Wakeup]:
@@ -49,6 +52,25 @@ def take_due(*, limit: int, run_id: str | None = None) -> list[Wakeup]:
         },
     )  # fmt: skip
     return [Wakeup(*row) for row in rows]
+
+
+def give_back(wakeups: Sequence[Wakeup], *, after: float) -> None:
+    """These could not be sent: they are due again ``after`` seconds from now, not after their back-off."""
+    database.fetch(
+        """
+        UPDATE live l SET publications = greatest(0, l.publications - 1), revision = l.revision + 1,
+            publish_at = onward_now() + make_interval(secs => %(after)s)
+        FROM unnest(%(run_ids)s::text[], %(branches)s::text[], %(step_keys)s::text[])
+            AS unsent(run_id, branch, step_key)
+        WHERE l.run_id = unsent.run_id AND l.branch = unsent.branch AND l.step_key = unsent.step_key
+          AND l.state = 'pending'""",
+        {
+            "run_ids": [wakeup.run_id for wakeup in wakeups],
+            "branches": [wakeup.branch for wakeup in wakeups],
+            "step_keys": [wakeup.step_key for wakeup in wakeups],
+            "after": after,
+        },
+    )
 
 
 def count_duplicate(run_id: str) -> None:
