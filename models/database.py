@@ -85,7 +85,8 @@ def fetch(statement: LiteralString, params: Params) -> list[Row]:
             if armed_commit():
                 kill_after_sending(link, statement, params)
             cursor = link.execute(statement, params)
-            return cursor.fetchall() if cursor.description else []
+            # `cursor.description` would say the same, at 40 us for the 27 columns of a claim
+            return cursor.fetchall() if cursor.pgresult and cursor.pgresult.nfields else []
         except _REPEATABLE:
             if attempt == _REPEATS - 1 or _in_transaction(link):
                 raise

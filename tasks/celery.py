@@ -10,6 +10,7 @@ from celery import Celery, Task
 from models.errors import OnwardError
 from models.settings import settings
 from tasks import registry, shadowing
+from tasks.children import ChildWatch
 from tasks.engine import perform
 from tasks.publishing import queue
 from tasks.quiet import QuietTask, refuse
@@ -96,6 +97,7 @@ app.conf.update(
     enable_utc=True,
     timezone="UTC",
 )  # fmt: skip
+app.steps["worker"].add(ChildWatch)
 
 
 def _register(bound: BoundStep) -> None:

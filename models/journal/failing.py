@@ -107,56 +107,76 @@ def _end(claimed: Claimed, statement: LiteralString, *, worker: str, **facts: ob
 
 
 def _tolerated(claimed: Claimed, *, worker: str, error_type: str, error: str) -> bool:
-    """Hand a failure to the nearest tolerant join above, ending that member. False: there is none."""
+    """Hand a failure to the nearest tolerant join above, ending that member. False: there is none.
+
+    A branch whose own join is gone belongs to a member that a sibling's failure has ended: its failure
+    is nobody's any more. All joins above are read in one statement: seen one by one, the lower could be
+    from before that end and the upper from after it, and a tolerated failure would end the run.
+    """
+    joins = _joins_above(claimed)
     member = claimed.branch
+    value = json.dumps({"step_key": claimed.step_key, "error_type": error_type, "error": error})
     while "/" in member:
         parent = member.rpartition("/")[0]
-        join = database.fetch_one(
-            "SELECT l.step_key FROM live l JOIN plan p ON p.run_id = l.run_id AND p.step_key = l.step_key"
-            " WHERE l.run_id = %(run_id)s AND l.branch = %(parent)s AND l.missing > 0 AND p.tolerant",
-            {"run_id": claimed.run_id, "parent": parent},
-        )
-        if join is not None:
-            value = {"step_key": claimed.step_key, "error_type": error_type, "error": error}
-            _end_member(claimed, member, join[0], worker=worker, output=json.dumps(value))
+        join_key, tolerant = joins.get(parent, (None, True))
+        if tolerant:
+            _end_member(claimed, member, join_key, worker=worker, output=value)
             return True
         member = parent
     return False
 
 
-def _end_member(claimed: Claimed, member: str, join_key: str, *, worker: str, output: str) -> None:
+def _joins_above(claimed: Claimed) -> dict[str, tuple[str, bool]]:
+    """By branch: the join that waits there, and whether it tolerates failures."""
+    names = claimed.branch.split("/")
+    rows = database.fetch(
+        "SELECT l.branch, l.step_key, l.missing > 0 AND p.tolerant FROM live l"
+        " JOIN plan p ON p.run_id = l.run_id AND p.step_key = l.step_key"
+        " WHERE l.run_id = %(run_id)s AND l.branch = ANY(%(above)s)",
+        {
+            "run_id": claimed.run_id,
+            "above": ["/".join(names[:depth]) for depth in range(1, len(names))],
+        },
+    )
+    return {branch: (step_key, tolerant) for branch, step_key, tolerant in rows}
+
+
+def _end_member(
+    claimed: Claimed, member: str, join_key: str | None, *, worker: str, output: str
+) -> None:
     # Whoever deletes the member's own row reports to the join: a second failing branch below it finds
     # the row gone and reports nothing. Branches still running below end in a join that is no longer there.
     params: dict[str, object] = {
-        "run_id": claimed.run_id, "member": member, "below": member + "/%", "parent": member.rpartition("/")[0],
-        "step_key": claimed.step_key, "branch": claimed.branch, "prev_key": claimed.prev_key, "join_key": join_key,
+        "run_id": claimed.run_id, "member": member, "below": member + "/",
+        "parent": member.rpartition("/")[0], "step_key": claimed.step_key, "branch": claimed.branch,
+        "prev_key": claimed.prev_key, "join_key": join_key,
         "join_index": int(member.rpartition(".")[2]), "attempt": claimed.attempt, "token": claimed.token,
-        "worker": worker, "claimed_at": claimed.claimed_at, "output": output, "digest": digest_text(output),
-        "grace": 0.0,
+        "worker": worker, "claimed_at": claimed.claimed_at, "output": output,
+        "digest": digest_text(output),
     }  # fmt: skip
-    database.fetch(
-        """
-        WITH below AS (
-            DELETE FROM live l WHERE l.run_id = %(run_id)s AND l.state <> 'running' AND
-                (l.branch LIKE %(below)s OR l.branch = %(branch)s) AND l.branch <> %(member)s
-        ), gone AS (
-            DELETE FROM live l WHERE l.run_id = %(run_id)s AND l.branch = %(member)s RETURNING 1
-        ), parent AS (
-            UPDATE live l SET missing = l.missing - 1, due_at = onward_now(), publish_at = onward_now(),
-                publications = 0, revision = l.revision + 1
-            FROM gone
-            WHERE l.run_id = %(run_id)s AND l.branch = %(parent)s AND l.step_key = %(join_key)s
-            RETURNING 1
-        )
-        INSERT INTO step (run_id, step_key, branch, state, prev_key, output, output_digest, joins,
-                          join_index, attempt, token, worker, started_at)
-        SELECT %(run_id)s, %(step_key)s, %(branch)s, 'failed', %(prev_key)s, %(output)s, %(digest)s,
-               %(join_key)s, %(join_index)s::bigint, %(attempt)s::bigint, %(token)s::bigint, %(worker)s,
-               %(claimed_at)s::timestamptz
-        FROM gone""",
-        params,
-    )
+    (reported,) = database.fetch(_END_MEMBER, params)[0]
     events.record(
         claimed.run_id, "failure_tolerated", step_key=claimed.step_key, token=claimed.token,
-        detail=f"handed to {join_key}",
+        detail=f"handed to {reported}" if reported else "its group member had ended already",
     )  # fmt: skip
+
+
+_END_MEMBER: LiteralString = """
+WITH below AS (
+    DELETE FROM live l WHERE l.run_id = %(run_id)s AND l.state <> 'running' AND
+        (starts_with(l.branch, %(below)s) OR l.branch = %(branch)s) AND l.branch <> %(member)s
+), gone AS (
+    DELETE FROM live l WHERE l.run_id = %(run_id)s AND l.branch = %(member)s RETURNING %(join_key)s AS join_key
+), parent AS (
+    UPDATE live l SET missing = l.missing - 1, due_at = onward_now(), publish_at = onward_now(),
+        publications = 0, revision = l.revision + 1
+    FROM gone
+    WHERE l.run_id = %(run_id)s AND l.branch = %(parent)s AND l.step_key = gone.join_key
+)
+INSERT INTO step (run_id, step_key, branch, state, prev_key, output, output_digest, joins,
+                  join_index, attempt, token, worker, started_at)
+SELECT %(run_id)s, %(step_key)s, %(branch)s, 'failed', %(prev_key)s, %(output)s, %(digest)s,
+       gone.join_key, CASE WHEN gone.join_key IS NOT NULL THEN %(join_index)s::bigint END,
+       %(attempt)s::bigint, %(token)s::bigint, %(worker)s, %(claimed_at)s::timestamptz
+FROM (VALUES (1)) one LEFT JOIN gone ON true
+RETURNING joins"""

@@ -213,10 +213,19 @@ def cancel_branches(refs: Sequence[BranchRef]) -> list[str]:
 
 
 def cancellable(*, limit: int) -> list[BranchRef]:
-    """Branches of cancelled runs that nothing holds and nothing is in doubt about."""
+    """Branches that nothing holds, nothing is in doubt about, and nothing will come of.
+
+    Those of cancelled runs, and those below a group member that a tolerated failure has ended: the
+    join they would report to is gone.
+    """
     rows = database.fetch(
-        "SELECT l.run_id, l.branch, l.revision FROM live l JOIN run r ON r.run_id = l.run_id"
-        " WHERE r.hold = 'cancel' AND l.state IN ('pending', 'failed', 'waiting') ORDER BY 1, 2 LIMIT %(limit)s",
+        """
+        SELECT l.run_id, l.branch, l.revision FROM live l JOIN run r ON r.run_id = l.run_id
+        WHERE l.state IN ('pending', 'failed', 'waiting')
+          AND (coalesce(r.hold = 'cancel', false) OR (l.branch LIKE '%%/%%' AND NOT EXISTS (
+              SELECT 1 FROM live up
+              WHERE up.run_id = l.run_id AND up.branch = regexp_replace(l.branch, '/[^/]*$', ''))))
+        ORDER BY 1, 2 LIMIT %(limit)s""",
         {"limit": limit},
     )
     return [BranchRef(*row) for row in rows]

@@ -2,6 +2,9 @@
 
 No guard is a literal ``state = 'running'``: where an index has that predicate, Postgres would walk the
 index's dead entries under an old snapshot instead of using the key (3,300 -> 300 steps/s, measured).
+Every table is joined by the parameter, never by another table's run_id: on a young journal, whose tables
+look small, a generic plan made of the latter reads all of `plan` and `run` at each claim, for as long as
+the connection lives.
 """
 
 from typing import LiteralString
@@ -39,8 +42,10 @@ CLAIMED: LiteralString = """
     p.fork, p.joins, p.join_index, p.untracked, p.queue"""
 
 PLANNED: LiteralString = """
-    JOIN plan p ON p.run_id = c.run_id AND p.step_key = c.step_key
-    LEFT JOIN plan n ON n.run_id = c.run_id AND n.step_key = coalesce(p.next_key, p.joins)"""
+    JOIN plan p ON p.run_id = %(run_id)s AND p.step_key = c.step_key
+    LEFT JOIN plan n ON n.run_id = %(run_id)s AND n.step_key = coalesce(p.next_key, p.joins)"""
+
+INPUT: LiteralString = "LEFT JOIN step i ON i.run_id = %(run_id)s AND i.step_key = c.prev_key"
 
 AFTER: LiteralString = "n.step_name, n.queue, n.untracked, n.rate_limit"
 
@@ -54,23 +59,21 @@ WITH c AS (
     FROM run r
     WHERE l.run_id = %(run_id)s AND l.branch = %(branch)s AND l.step_key = %(step_key)s
       AND l.state = 'pending' AND l.missing = 0 AND l.due_at <= onward_now()
-      AND r.run_id = l.run_id AND r.hold IS NULL
+      AND r.run_id = %(run_id)s AND r.hold IS NULL
       AND (%(workflow)s::text IS NULL OR r.workflow = %(workflow)s AND r.version = ANY(%(versions)s))
     RETURNING l.*
 ), started AS (
     UPDATE run SET state = 'running', started_at = onward_now(), revision = run.revision + 1
-    FROM c WHERE run.run_id = c.run_id AND run.state = 'pending'
+    FROM c WHERE run.run_id = %(run_id)s AND run.state = 'pending'
 )
 SELECT {CLAIMED}, i.output, {AFTER}
-FROM c {PLANNED}
-LEFT JOIN step i ON i.run_id = c.run_id AND i.step_key = c.prev_key"""
+FROM c {PLANNED} {INPUT}"""
 
 #: What became of a claim whose COMMIT was not answered: the nonce in the owner is ours alone.
 CLAIMED_BY: LiteralString = f"""
 SELECT {CLAIMED}, i.output, {AFTER}
 FROM (SELECT * FROM live WHERE run_id = %(run_id)s AND branch = %(branch)s AND owner = %(new_owner)s) c
-{PLANNED}
-LEFT JOIN step i ON i.run_id = c.run_id AND i.step_key = c.prev_key"""
+{PLANNED} {INPUT}"""
 
 ADVANCE: LiteralString = f"""
 WITH done AS (
@@ -93,7 +96,7 @@ WITH done AS (
             CASE WHEN r.hold IS NULL THEN onward_now() + make_interval(secs => %(ttl)s) END,
         claimed_at = onward_now(), publish_at = onward_now(), publications = 0
     FROM run r
-    WHERE r.run_id = l.run_id AND {HELD} RETURNING l.*
+    WHERE r.run_id = %(run_id)s AND {HELD} RETURNING l.*
 ), recorded AS ({RECORD})
 SELECT {CLAIMED}, %(output)s, {AFTER}
 FROM done c {PLANNED}"""

@@ -1,11 +1,10 @@
-"""What the journal says about the batch. Reads only, each tolerant of a database that is away."""
+"""What the journal says about the batch. Reads only."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from models import database
-from models.journal.errors import JournalUnavailable
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +135,11 @@ def claims(batch_id: str) -> int:
     return int(database.fetch(_CLAIMS, {"batch_id": batch_id})[0][0])
 
 
+def lost_claims(batch_id: str) -> int:
+    """Claims that led to no result, those of dead owners included."""
+    return claims(batch_id) - progress(batch_id).steps_done
+
+
 def clock() -> datetime:
     """The database's time, by which everything in the journal is dated."""
     now: datetime = database.fetch("SELECT onward_now()", {})[0][0]
@@ -152,13 +156,15 @@ def sweep_began_after(moment: datetime) -> datetime | None:
     return row[0] if row else None
 
 
-def available() -> bool:
-    """Whether the journal answers."""
-    try:
-        database.fetch("SELECT 1", {})
-    except JournalUnavailable:
-        return False
-    return True
+def done_before(runs: Sequence[str], moment: datetime) -> tuple[float, int]:
+    """Seconds of work and LLM steps that these runs had behind them at a moment."""
+    row = database.fetch_one(
+        "SELECT coalesce(sum(extract(epoch FROM s.finished_at - s.started_at)), 0)::float8,"
+        " count(*) FILTER (WHERE p.kind = 'llm') FROM step s JOIN plan p USING (run_id, step_key)"
+        " WHERE s.run_id = ANY(%(runs)s) AND s.state = 'completed' AND s.finished_at <= %(moment)s",
+        {"runs": list(runs), "moment": moment},
+    )
+    return (row[0], row[1]) if row else (0.0, 0)
 
 
 def short(run_id: str) -> str:

@@ -47,6 +47,13 @@ class Memory:
             self, faults=(*self.faults, fault), leases_held=self.leases_held + leases_held
         )
 
+    def charged(self, leases_held: int) -> Self:
+        """With the claims that the end of an earlier session cost."""
+        return replace(self, leases_held=leases_held)
+
+    def ended(self, seconds: float, *, finished: bool) -> Self:
+        return replace(self, seconds=seconds, finished=finished)
+
     def store(self, home: Home) -> Path:
         """Where the outside world of this batch keeps its books."""
         return _stores(home) / self.batch_id

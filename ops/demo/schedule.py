@@ -75,6 +75,8 @@ def _places(documents: int, count: int, lots: random.Random) -> list[int]:
     middle = (FIRST + LAST) / 2 * documents
     start = FIRST * documents if count > 1 else middle
     return [
-        round(start + distance * index + (lots.uniform(-_JITTER, _JITTER) * distance if index else 0))
+        round(
+            start + distance * index + (lots.uniform(-_JITTER, _JITTER) * distance if index else 0)
+        )
         for index in range(count)
     ]

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import examples
 from models.settings import settings
+from ops.demo import evidence
 from ops.demo.memory import Memory
 from ops.demo.witnesses import Service, Witnesses, witnesses
 from ops.stack import EventKind, Home, ProcessEvent, Restart
@@ -68,6 +69,7 @@ class Stage(LocalStack):
     ) -> None:
         self.size = Size.of(memory.documents)
         self.memory = memory
+        self.lost_before = 0  #: claims that earlier sessions left without a result
         self._replacements = self.size.workers
         layout = Layout(
             workers=self.size.workers,
@@ -111,6 +113,15 @@ class Stage(LocalStack):
         self.supervisor.start(self.services.worker(name, concurrency=self.size.concurrency))
         return name
 
+    def thaw_all(self) -> None:
+        """Let nothing stay paused: a paused process hears no request to stop."""
+        for name in self.worker_names():
+            self.thaw(name)
+
+    def _stop_all(self) -> None:
+        self.thaw_all()
+        super()._stop_all()
+
     def _start_services(self) -> None:
         store = self.memory.store(self.home)
         self._outside = witnesses(self.home, store, latency=LATENCY, root=root())
@@ -118,6 +129,7 @@ class Stage(LocalStack):
         world = {**self.layout.environment, **self._outside.environment}
         self.layout = replace(self.layout, environment=world)
         self._adopt_environment()
+        self.lost_before = evidence.lost_claims(self.memory.batch_id)
         services = self.services
         self.supervisor.start(services.control_worker())
         for number in range(1, self.size.workers + 1):

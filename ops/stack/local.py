@@ -33,6 +33,8 @@ class Layout:
     beats: int = 2
     flower: bool = True
     agents: str = ""  #: packages with workflows, comma-separated
+    database_url: str | None = None  #: a PostgreSQL of the user's own, migrated by the user
+    broker_url: str | None = None  #: a Redis or Valkey of the user's own
     environment: Mapping[str, str] = field(
         default_factory=dict
     )  #: on top of ours, for every process
@@ -57,7 +59,12 @@ class LocalStack:
         self.home = home
         self.layout = layout
         self.supervisor = Supervisor(self._note)
-        self.servers = Servers(home, self.supervisor)
+        self.servers = Servers(
+            home,
+            self.supervisor,
+            database_url=layout.database_url,
+            broker_url=layout.broker_url,
+        )
         self.flower_url: str | None = None
         self._stop = stop or StopRequests(home.log("onward"))
         self._on_event = on_event or (lambda _event: None)
@@ -67,7 +74,8 @@ class LocalStack:
         with ExitStack() as undo:
             undo.enter_context(self.servers)
             undo.callback(self._stop_all)
-            upgrade(self.servers.database_url)
+            if self.layout.database_url is None:
+                upgrade(self.servers.database_url)
             self._start_services()
             self._held = undo.pop_all()
         return self
@@ -122,5 +130,7 @@ class LocalStack:
             broker_url=self.servers.broker_url,
             flower_url=self.flower_url,
             processes=self.supervisor.identities,
+            agents=self.layout.agents,
+            directory=str(self.layout.directory),
         ).write(self.home)
         self._on_event(event)

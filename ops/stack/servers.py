@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Literal, Self
 
 from ops.stack import postgres, state, valkey
+from ops.stack.errors import StackError
 from ops.stack.events import ProcessEvent
 from ops.stack.home import Home
 from ops.stack.postgres import Postgres
@@ -22,7 +23,8 @@ class Servers:
     """PostgreSQL and Valkey of one home, from entering to leaving the context.
 
     They come back by themselves as long as someone calls ``poll`` (of the shared supervisor, when
-    one is given). Whoever enters holds the home's lock.
+    one is given). Whoever enters holds the home's lock. A server whose URL is given is the user's
+    own: it is used, and neither started nor watched.
     """
 
     def __init__(
@@ -30,14 +32,19 @@ class Servers:
         home: Home | Path | str,
         supervisor: Supervisor | None = None,
         *,
+        database_url: str | None = None,
+        broker_url: str | None = None,
         postgres_options: Mapping[str, str] | None = None,
         valkey_databases: int = 16,
         on_event: Callable[[ProcessEvent], None] | None = None,
     ) -> None:
         self.home = home if isinstance(home, Home) else Home.at(home)
         self.supervisor = supervisor or Supervisor(on_event)
+        self._given_database, self._given_broker = database_url, broker_url
         self._options = dict(postgres_options or {})
         self._databases = valkey_databases
+        self._postgres: Postgres | None = None
+        self._valkey: Valkey | None = None
         self._held = ExitStack()
 
     def __enter__(self) -> Self:
@@ -49,10 +56,13 @@ class Servers:
             # Before the ports: a leftover that still holds its port would seem to be a stranger.
             wait_to_start("PostgreSQL", lambda: postgres.is_vacant(postgres.data_of(self.home)))
             wait_to_start("Valkey", lambda: valkey.is_vacant(valkey.data_of(self.home)))
-            self._postgres = Postgres(self.home, self.home.port("pg"), self._options)
-            self._valkey = Valkey(self.home, self.home.port("valkey"), self._databases)
-            self.supervisor.start(self._postgres.program(), restart=RESTART)
-            self.supervisor.start(self._valkey.program(), restart=RESTART)
+            if self._given_database is None:
+                self._postgres = Postgres(self.home, self.home.port("pg"), self._options)
+            if self._given_broker is None:
+                self._valkey = Valkey(self.home, self.home.port("valkey"), self._databases)
+            for server in (self._postgres, self._valkey):
+                if server is not None:
+                    self.supervisor.start(server.program(), restart=RESTART)
             self.wait_ready()
             self._held = undo.pop_all()
         return self
@@ -63,11 +73,11 @@ class Servers:
     @property
     def database_url(self) -> str:
         """For SQLAlchemy, which every part of Onward uses: ``postgresql+psycopg://...``."""
-        return self._postgres.url()
+        return self._given_database or self._embedded_postgres().url()
 
     @property
     def broker_url(self) -> str:
-        return self._valkey.url
+        return self._given_broker or self._embedded_valkey().url
 
     @property
     def pids(self) -> Mapping[str, int]:
@@ -75,7 +85,7 @@ class Servers:
 
     def database_url_of(self, database: str) -> str:
         """The URL of another database on the same server."""
-        return self._postgres.url(database)
+        return self._embedded_postgres().url(database)
 
     def poll(self) -> None:
         """Start again what died and is due."""
@@ -96,9 +106,21 @@ class Servers:
         It comes back empty at the next ``poll`` that finds it due, or by ``restart``.
         """
         self.supervisor.kill(valkey.NAME)
-        self._valkey.wipe()
+        self._embedded_valkey().wipe()
 
     def wait_ready(self) -> None:
         """Wait until both servers serve; starts nothing."""
-        self.supervisor.wait_ready(postgres.NAME, self._postgres.is_ready)
-        self.supervisor.wait_ready(valkey.NAME, self._valkey.is_ready)
+        if self._postgres is not None:
+            self.supervisor.wait_ready(postgres.NAME, self._postgres.is_ready)
+        if self._valkey is not None:
+            self.supervisor.wait_ready(valkey.NAME, self._valkey.is_ready)
+
+    def _embedded_postgres(self) -> Postgres:
+        if self._postgres is None:
+            raise StackError("this stack has not started a PostgreSQL of its own")
+        return self._postgres
+
+    def _embedded_valkey(self) -> Valkey:
+        if self._valkey is None:
+            raise StackError("this stack has not started a Valkey of its own")
+        return self._valkey

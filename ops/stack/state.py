@@ -29,6 +29,8 @@ class StackState:
     broker_url: str
     flower_url: str | None
     processes: Mapping[str, Identity]
+    agents: str = ""  #: packages its workers have loaded
+    directory: str = ""  #: where those are, beside what is installed
 
     @classmethod
     def read(cls, home: Home) -> Self | None:
@@ -71,9 +73,10 @@ def stop(home: Home, *, now: bool = False, timeout: float = STOP_TIMEOUT) -> Sto
     state = StackState.read(home)
     if state is None or not state.owner.is_alive():
         if home.is_locked():
+            holder = (home.path / "lock").read_text()
             raise StackError(
-                f"{home.path} is in use by a program that `onward down` does not stop: "
-                + (home.path / "lock").read_text()
+                f"{home.path} is in use by {holder}, which is still starting or is not a stack: "
+                "try again in a moment, or end that process"
             )
         ended = end_leftovers(home)
         return Stopped.LEFTOVERS_ENDED if ended else Stopped.NOT_RUNNING

@@ -185,6 +185,14 @@ def test_the_journal_is_set_to_be_durable(servers: Servers) -> None:
             assert str(connection.execute(f"SHOW {setting}").fetchone()) == "('on',)"
 
 
+def test_servers_of_the_users_own_are_used_and_not_started(home: Path, servers: Servers) -> None:
+    with Servers(home, database_url=servers.database_url) as mixed:
+        assert list(mixed.pids) == ["valkey"]
+        assert mixed.database_url == servers.database_url
+        with pytest.raises(StackError, match="no process named postgres"):
+            mixed.kill("postgres")
+
+
 def test_data_of_another_major_version_is_refused_with_a_way_out(home: Path) -> None:
     with Servers(home):
         pass

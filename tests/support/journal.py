@@ -267,24 +267,35 @@ class Journal:
         return rescue.expire(limit=1000)
 
     @contextmanager
-    def holding(self, statement: LiteralString, *params: object) -> Iterator[int]:
-        """A transaction that has executed this and does nothing more; yields its backend's pid."""
-        with self.connect() as other, other.transaction():
+    def holding(self, statement: LiteralString, *params: object) -> Iterator["Blocker"]:
+        """A transaction that has executed this and does nothing more until it is released."""
+        with psycopg.connect(self.conninfo) as other:
             other.execute(statement, params)
-            yield other.info.backend_pid
+            yield Blocker(self, other)
+            other.rollback()
 
-    def blocked_by(self, pid: int) -> list[int]:
+
+class Blocker:
+    """An open transaction that others run into."""
+
+    def __init__(self, journal: Journal, connection: "psycopg.Connection[Any]") -> None:
+        self._journal = journal
+        self._connection = connection
+        self.pid = connection.info.backend_pid
+
+    @property
+    def blocked(self) -> list[int]:
         """Backends that wait for a lock of this one."""
-        found = self.rows(
-            "SELECT pid FROM pg_stat_activity WHERE %s = ANY(pg_blocking_pids(pid))", pid
+        found = self._journal.rows(
+            "SELECT pid FROM pg_stat_activity WHERE %s = ANY(pg_blocking_pids(pid))", self.pid
         )
         return [row["pid"] for row in found]
 
-    def wait_blocked(self, pid: int, *, backends: int = 1) -> list[int]:
+    def wait_for(self, backends: int) -> None:
         """Wait until that many backends wait for a lock of this one."""
+        wait_until(
+            lambda: len(self.blocked) >= backends, what=f"{backends} backends wait for {self.pid}"
+        )
 
-        def enough() -> list[int] | None:
-            found = self.blocked_by(pid)
-            return found if len(found) >= backends else None
-
-        return wait_until(enough, what=f"{backends} backends wait for {pid}")
+    def release(self) -> None:
+        self._connection.rollback()

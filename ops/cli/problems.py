@@ -1,0 +1,95 @@
+"""The one place where an error becomes a sentence and an exit code."""
+
+import os
+from pathlib import Path
+
+import psycopg
+from kombu.exceptions import OperationalError as BrokerError
+from pydantic import ValidationError
+from redis import RedisError
+
+from examples.contract_review.errors import ReviewError
+from models.errors import OnwardError
+from models.journal.errors import JournalUnavailable
+from models.messages import one_line
+from ops import schema
+from ops.cli import target
+from ops.stack.errors import StackError
+
+REFUSED, USAGE = 1, 2
+_LONGEST = 2_000
+
+
+class UsageProblem(OnwardError):
+    """The command cannot mean what it was given."""
+
+    error_type = "usage"
+
+
+def explain(error: BaseException) -> tuple[str, int] | None:
+    """What to tell the user, and the exit code; None for what nobody foresaw, which is a bug of ours."""
+    match error:
+        case UsageProblem():
+            return _sentence(str(error)), USAGE
+        case JournalUnavailable():
+            return _sentence(f"{error}. {_where_is_the_database()}"), REFUSED
+        case OnwardError() | StackError() | ReviewError():
+            return _sentence(str(error)), REFUSED
+        case psycopg.errors.UndefinedTable() | psycopg.errors.UndefinedColumn() | psycopg.errors.UndefinedFunction():
+            return _sentence(_schema_sentence(error)), REFUSED
+        case psycopg.Error():
+            return _sentence(f"The database refused: {_first_line(error)}"), REFUSED
+        case BrokerError() | RedisError():
+            return _sentence(
+                f"The broker does not answer: {_first_line(error)}. The journal keeps the work; check "
+                "ONWARD_BROKER_URL."
+            ), REFUSED  # fmt: skip
+        case ValidationError() if error.title == "Settings":
+            return _sentence(_setting_sentence(error)), USAGE
+        case UnicodeEncodeError():
+            return "An argument holds bytes that are no text in UTF-8.", USAGE
+        case _:
+            return None
+
+
+def _sentence(text: str) -> str:
+    return one_line(text.replace("..", "."), limit=_LONGEST)
+
+
+def _first_line(error: BaseException) -> str:
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+
+
+def _where_is_the_database() -> str:
+    home = target.home().path
+    if target.is_explicit():
+        return "Is it running, and is ONWARD_DATABASE_URL right?"
+    if os.environ.get("ONWARD_STACK"):
+        return f"It belongs to the stack of {home}; its log is {home / 'logs' / 'postgres.log'}."
+    return f"No local stack runs in {_shown(home)}: start one with `onward up`, or set ONWARD_DATABASE_URL."
+
+
+def _shown(path: Path) -> str:
+    try:
+        return f"./{path.relative_to(Path.cwd())}"
+    except ValueError:
+        return str(path)
+
+
+def _schema_sentence(error: psycopg.Error) -> str:
+    try:
+        found = schema.look()
+    except (OnwardError, psycopg.Error):
+        return f"The database has no journal that this version can read: {_first_line(error)}."
+    if found.fits:
+        return f"The journal's schema was changed by hand: {_first_line(error)}."
+    return found.sentence
+
+
+def _setting_sentence(error: ValidationError) -> str:
+    told = []
+    for problem in error.errors(include_url=False):
+        message = problem["msg"].removeprefix("Value error, ")
+        name = "_".join(str(part) for part in problem["loc"]).upper()
+        told.append(f"ONWARD_{name}: {message}, not {problem['input']!r}" if name else message)
+    return "; ".join(told)

@@ -1,0 +1,83 @@
+"""What is known about a fault once it is over, and the mechanism that undid it, by the journal's evidence."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from ops.demo.evidence import Fate
+from ops.demo.schedule import FaultKind
+
+
+class Mechanism(StrEnum):
+    """What got the affected steps going again."""
+
+    CHILD_FAST_PATH = "child fast path"  #: the parent saw its child die
+    RETURNING_WORKER = "returning worker"  #: the worker's next start found the old one gone
+    SWEEP = "sweep"  #: the lease ran out
+    RECONNECTION = "reconnection"  #: the same attempt wrote its result once the journal was back
+    MESSAGE_KEPT = "message kept"  #: the message that was under way arrived
+    REPUBLICATION = "republication"  #: the journal's due work was sent again
+    OTHER_BEAT = "other beat"
+    RESTARTED_BEAT = "restarted beat"
+
+
+#: How ``rescue.mark_orphaned`` words what a returning worker does.
+_RETURNED = "its worker is gone"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Saved:
+    """What stayed done at the moment of a fault."""
+
+    batch_seconds: float = 0.0  #: since the batch began
+    batch_tokens: int = 0  #: spent until then, by the model server's count
+    run_seconds: float = 0.0  #: of completed steps of the affected runs alone
+    run_calls: int = 0  #: their completed LLM steps
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultRecord:
+    """One fault, from the blow to the next progress of everything it had hit."""
+
+    kind: FaultKind
+    document: int  #: documents completed when it came
+    at_seconds: float  #: since the batch began
+    victim: str
+    leases_held: int = 0  #: by the processes hit, at that instant
+    held: tuple[str, ...] = ()
+    steps_lost: int = 0  #: claims that had to be made again
+    late_results_rejected: int = 0
+    recovered_by: str = ""
+    seconds: float | None = None  #: until the last affected step was completed; None: it never was
+    saved: Saved = Saved()
+    problem: str = ""  #: why the demo fails by this fault
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "kind": str(self.kind),
+            "at": self.document,
+            "at_seconds": round(self.at_seconds, 1),
+            "victim": self.victim,
+            "steps_lost": self.steps_lost,
+            "recovered_by": self.recovered_by,
+            "seconds": None if self.seconds is None else round(self.seconds, 2),
+            "late_results_rejected": self.late_results_rejected,
+        }
+
+
+def mechanism_of(fate: Fate, token: int) -> Mechanism:
+    """What released the claim ``token`` of a step that is completed now."""
+    if fate.outcome == "died":
+        return Mechanism.CHILD_FAST_PATH
+    if fate.outcome == "expired":
+        return Mechanism.RETURNING_WORKER if fate.reason.startswith(_RETURNED) else Mechanism.SWEEP
+    if fate.finished_token == token:
+        return Mechanism.RECONNECTION
+    return Mechanism.SWEEP
+
+
+def named(mechanisms: Iterable[Mechanism]) -> str:
+    """All mechanisms that took part, the one that did most first."""
+    return " and ".join(str(one) for one, _ in Counter(mechanisms).most_common())

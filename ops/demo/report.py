@@ -1,0 +1,111 @@
+"""The verdict: the journal held against the outside world. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from examples.contract_review.estimate import CALLS_PER_DOCUMENT
+from ops.demo.evidence import Progress
+from ops.demo.records import FaultRecord
+from ops.demo.schedule import WORKER_FAULTS
+from ops.demo.witnesses import Testimony
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """Everything that was counted, by whom it was counted."""
+
+    progress: Progress
+    testimony: Testimony
+    steps_executed: int
+    leases_held: int
+    results_kept: int  #: results that existed before some fault
+    results_changed: int
+    seconds: float
+    faults: Sequence[FaultRecord] = ()
+    earlier: Sequence[dict[str, Any]] = ()  #: faults of sessions before this one
+    problems: Sequence[str] = ()
+
+    @property
+    def failed(self) -> int:
+        return self.progress.stopped
+
+    @property
+    def llm_calls_minimum(self) -> int:
+        return CALLS_PER_DOCUMENT * (self.progress.documents - self.progress.unreadable)
+
+    @property
+    def tokens_a_call(self) -> float:
+        return self.testimony.tokens / max(1, self.testimony.llm_calls)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "documents": self.progress.documents,
+            "completed": self.progress.completed,
+            "failed": self.failed,
+            "filings": self.testimony.filings,
+            "duplicate_filings": self.testimony.duplicate_filings,
+            "duplicates_refused": self.testimony.duplicates_refused,
+            "llm_calls": self.testimony.llm_calls,
+            "llm_calls_minimum": self.llm_calls_minimum,
+            "steps_executed": self.steps_executed,
+            "steps_minimum": self.progress.steps_planned,
+            "leases_held_at_kills": self.leases_held,
+            "faults": [*self.earlier, *(fault.to_json() for fault in self.faults)],
+            "results_changed": self.results_changed,
+            "seconds": round(self.seconds, 1),
+            "tokens": self.testimony.tokens,
+            "violations": violations(self),
+        }
+
+
+def violations(report: Report) -> list[str]:
+    """One sentence for each condition that does not hold; none: the demo has proved its point."""
+    found = [*report.problems, *(fault.problem for fault in report.faults if fault.problem)]
+    found += _of_documents(report)
+    more = report.steps_executed - report.progress.steps_planned
+    if more > report.leases_held:
+        found.append(
+            f"{more} steps were executed beyond the plan, but only {report.leases_held} leases were "
+            "held at the kills"
+        )
+    if report.results_changed:
+        found.append(
+            f"{report.results_changed} of {report.results_kept} results that existed before a fault "
+            "are different now"
+        )
+    found += [
+        f"{fault.kind} hit no process with a running step"
+        for fault in report.faults
+        if fault.kind in WORKER_FAULTS and not fault.leases_held and not fault.problem
+    ]
+    return found
+
+
+def _of_documents(report: Report) -> list[str]:
+    progress, outside = report.progress, report.testimony
+    readable = progress.documents - progress.unreadable
+    conditions = (
+        (
+            progress.completed == readable,
+            f"{progress.completed} of {readable} documents were completed",
+        ),
+        (
+            outside.filings == readable,
+            f"the registry holds {outside.filings} filings for {readable} documents",
+        ),
+        (
+            outside.distinct == outside.filings,
+            f"the registry's {outside.filings} filings are about {outside.distinct} documents only",
+        ),
+        (
+            outside.duplicate_filings == 0,
+            f"the registry holds {outside.duplicate_filings} duplicate filings",
+        ),
+        (
+            outside.llm_calls >= report.llm_calls_minimum,
+            f"the model server counted {outside.llm_calls} LLM calls, fewer than the "
+            f"{report.llm_calls_minimum} that the results must have taken",
+        ),
+    )
+    return [sentence for holds, sentence in conditions if not holds]

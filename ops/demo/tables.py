@@ -1,0 +1,123 @@
+"""The report as tables for people."""
+
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from ops.demo.naive import NaiveResult
+from ops.demo.report import Report, violations
+
+
+def show(console: Console, report: Report, naive: NaiveResult | None) -> None:
+    """Print everything that was found out."""
+    console.print(Group(*_parts(report, naive)))
+
+
+def _parts(report: Report, naive: NaiveResult | None) -> list[RenderableType]:
+    parts: list[RenderableType] = [_counts(report)]
+    if report.faults:
+        parts += [_faults(report), _saved(report)]
+    if naive is not None:
+        parts.append(_beside(report, naive))
+    parts.append(_verdict(report))
+    return parts
+
+
+def _counts(report: Report) -> Table:
+    outside, progress = report.testimony, report.progress
+    table = Table(title="What was counted", title_justify="left")
+    table.add_column("count")
+    table.add_column("is", justify="right")
+    table.add_column("should be", justify="right")
+    table.add_column("counted by")
+    more = report.steps_executed - progress.steps_planned
+    rows = (
+        (
+            "documents completed",
+            progress.completed,
+            progress.documents - progress.unreadable,
+            "journal",
+        ),
+        ("filings", outside.filings, progress.documents - progress.unreadable, "registry"),
+        ("duplicate filings", outside.duplicate_filings, 0, "registry"),
+        ("duplicates refused by key", outside.duplicates_refused, "", "registry"),
+        ("LLM calls", outside.llm_calls, report.llm_calls_minimum, "model server"),
+        ("steps executed", report.steps_executed, progress.steps_planned, "journal"),
+        ("  beyond the plan", more, f"at most {report.leases_held}", "leases held at the kills"),
+        ("results from before a fault", report.results_kept, "", "digests taken by the demo"),
+        ("  changed since", report.results_changed, 0, "digests taken by the demo"),
+    )
+    for name, found, wanted, by in rows:
+        table.add_row(name, f"{found:,}", f"{wanted:,}" if isinstance(wanted, int) else wanted, by)
+    return table
+
+
+def _faults(report: Report) -> Table:
+    table = Table(title="Faults", title_justify="left")
+    for column in ("document", "fault", "victim", "held", "lost", "recovered by", "after"):
+        table.add_column(
+            column, justify="right" if column in ("document", "held", "lost") else "left"
+        )
+    for fault in report.faults:
+        after = "never" if fault.seconds is None else f"{fault.seconds:.1f} s"
+        late = (
+            f" ({fault.late_results_rejected} late results rejected)"
+            if fault.late_results_rejected
+            else ""
+        )
+        table.add_row(
+            str(fault.document),
+            str(fault.kind),
+            fault.victim,
+            str(fault.leases_held or ""),
+            str(fault.steps_lost),
+            fault.problem or fault.recovered_by + late,
+            after,
+        )
+    return table
+
+
+def _saved(report: Report) -> Text:
+    batch_seconds = sum(fault.saved.batch_seconds for fault in report.faults)
+    batch_tokens = sum(fault.saved.batch_tokens for fault in report.faults)
+    run_seconds = sum(fault.saved.run_seconds for fault in report.faults)
+    run_tokens = sum(fault.saved.run_calls for fault in report.faults) * report.tokens_a_call
+    repeated = max(0, report.testimony.llm_calls - report.llm_calls_minimum) * report.tokens_a_call
+    return Text(
+        f"Saved against starting the batch over at each fault: {batch_tokens:,} tokens and "
+        f"{batch_seconds:,.0f} s.\nSaved against starting only the runs over that were hit: "
+        f"{run_tokens:,.0f} tokens and {run_seconds:,.0f} s of work.\n"
+        f"Spent again by recovery: {repeated:,.0f} tokens.\n"
+    )
+
+
+def _beside(report: Report, naive: NaiveResult) -> Table:
+    table = Table(title="The same on plain acks_late chains", title_justify="left")
+    table.add_column("")
+    table.add_column("Onward", justify="right")
+    table.add_column("plain Celery", justify="right")
+    ours, theirs = report.testimony, naive.testimony
+    rows = (
+        ("documents", report.progress.documents, naive.documents),
+        ("filed", ours.distinct, theirs.distinct),
+        ("never filed", report.progress.documents - ours.distinct, naive.never_filed),
+        ("duplicate filings", ours.duplicate_filings, theirs.duplicate_filings),
+        ("LLM calls", ours.llm_calls, theirs.llm_calls),
+        ("LLM calls that led to no filing", ours.lost_calls, theirs.lost_calls),
+        ("seconds", round(report.seconds), round(naive.seconds)),
+        ("faults", len(report.faults), len(naive.faults)),
+    )
+    for name, one, other in rows:
+        table.add_row(name, f"{one:,}", f"{other:,}")
+    return table
+
+
+def _verdict(report: Report) -> Text:
+    found = violations(report)
+    if found:
+        return Text("FAILED\n" + "\n".join(f"- {sentence}" for sentence in found), style="bold red")
+    faults = len(report.faults) + len(report.earlier)
+    return Text(
+        f"Every document was filed once through {faults} faults, and no finished step was repeated.",
+        style="bold green",
+    )
