@@ -13,7 +13,7 @@ from benchmarks.work import STEPS
 from models import database
 
 DEADLINE = 300.0  #: seconds for one measurement, far beyond what a slow machine takes
-PERIOD = 0.005  #: seconds between two looks at what is done
+SHORTEST_PAUSE, LONGEST_PAUSE = 0.003, 0.1  #: seconds between two looks at what is done
 WARM_UP = 3  #: runs for each process of the pool
 
 
@@ -106,12 +106,14 @@ def completed_runs() -> int:
 
 
 def wait_for(count: Callable[[], int], target: int) -> None:
-    """Until so many runs are finished."""
-    deadline = time.monotonic() + DEADLINE
+    """Until so many runs are finished. Looks seldom while much is left: looking costs the contestant."""
+    began, before = time.monotonic(), count()
     while (done := count()) < target:
-        if time.monotonic() > deadline:
+        waited = time.monotonic() - began
+        if waited > DEADLINE:
             raise TimeoutError(f"{target - done} runs are unfinished after {DEADLINE:.0f} s")
-        time.sleep(PERIOD)
+        expected = waited * (target - done) / max(done - before, 1)
+        time.sleep(min(max(expected / 20, SHORTEST_PAUSE), LONGEST_PAUSE))
 
 
 def _submit_and_wait(

@@ -1,7 +1,7 @@
 """Settings: every knob, its unit and its reason, read once from ``ONWARD_*`` in the environment."""
 
 from functools import lru_cache
-from typing import Self
+from typing import Literal, Self
 
 from pydantic import Field, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -16,6 +16,7 @@ class Settings(BaseSettings):
     broker_url: str = "redis://127.0.0.1:6379/0"
     agents: str = ""  #: packages with workflows, comma-separated: ``acme.review,acme.release``
     home: str = ".onward"  #: state of the embedded stack of this checkout
+    log: Literal["text", "json"] = "text"  #: how log lines are written
     key_prefix: str = "onward:"  #: of every Redis key, so that deployments on one Redis do not mix
 
     lease_ttl: float = 30.0  #: a step is stale when its owner was silent for this long
@@ -37,6 +38,9 @@ class Settings(BaseSettings):
 
     step_time_limit: float = 900.0  #: hard limit of a step that sets none
     step_soft_time_limit: float = 840.0
+    visibility_timeout: float = Field(  #: Redis hands an unacked message out again after this long
+        default_factory=lambda given: max(3600.0, 4 * given["step_time_limit"]), gt=0
+    )
     shutdown_grace: float = 25.0  #: what a running step gets to finish in on SIGTERM
 
     crash_limit: int = 3  #: observed deaths of the process that ran the step
@@ -58,11 +62,6 @@ class Settings(BaseSettings):
                 f"ONWARD_TRUST_MARGIN={self.trust_margin} leaves no time in which a lease may be trusted"
             )
         return self
-
-    @property
-    def visibility_timeout(self) -> float:
-        """How long Redis waits before it hands out an unacked message again."""
-        return max(3600.0, 4 * self.step_time_limit)
 
 
 @lru_cache(maxsize=1)

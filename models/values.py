@@ -108,7 +108,11 @@ class Typed:
             raise UnserialisableValue(
                 self.subject, "$", type_name="structure nested too deeply", advice="flatten it"
             ) from None
+        except MemoryError:
+            raise  # says nothing about the value: another process may have the room
         except Exception as error:
+            if isinstance(error.__cause__, MemoryError):
+                raise error.__cause__ from None
             path, problem = _unexpected(one_line(str(error)))
             raise self._mismatch(path, problem) from error
 

@@ -35,9 +35,7 @@ class Schema:
                 f"The journal's schema is at {self.found} and this version of Onward knows {self.wanted}: "
                 "install the version that upgraded it."
             )
-        return (
-            f"The journal's schema is at {self.found}, behind {self.wanted}: run `onward db upgrade`."
-        )
+        return f"The journal's schema is at {self.found}, behind {self.wanted}: run `onward db upgrade`."
 
 
 def look() -> Schema:

@@ -2,7 +2,7 @@
 
 from celery import shared_task
 
-from recovery import sweep, wake, watch
+from recovery import sweep, verify, wake, watch
 from tasks.celery import app
 from tasks.worker import RECOVER_RUN
 
@@ -21,8 +21,9 @@ def wake_task() -> None:
 
 @shared_task(name="recovery.watch", ignore_result=True)
 def watch_task() -> None:
-    """Name the reason of every run that does not move."""
+    """Name the reason of every run that does not move; verify those that recovered."""
     watch.watch_once()
+    verify.verify_recovered()
 
 
 @shared_task(name=RECOVER_RUN, ignore_result=True)

@@ -11,13 +11,14 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from models.journal import events, evidence
+from models.journal import events, evidence, workers
 from models.journal.evidence import Evidence, PlanFact, StepFact
 from models.plan import InputKind
 from models.states import RunState, StepState
 
 _log = logging.getLogger("onward.verify")
 
+VERIFY_LOCK = 0x5645_5246  #: any fixed number of ours
 _PASS_LIMIT = 50  #: runs verified by one pass of `watch`; the rest by the next ones
 _LATE = "superseded"  #: the late result of an owner whose attempt had ended otherwise
 _SHOWN = 5
@@ -42,16 +43,23 @@ def verify(run_id: str) -> list[Finding]:
 
 def verify_recovered(*, limit: int = _PASS_LIMIT) -> dict[str, list[Finding]]:
     """Verify finished runs that lost an owner on their way, once each, and file what was found."""
-    verified = {}
-    for run_id in evidence.recovered_runs(limit=limit):
-        findings = verified[run_id] = verify(run_id)
-        if findings:
-            _log.error("Run %s does not verify: %s", run_id, findings[0], extra={"run_id": run_id})
-            told = "; ".join(map(str, findings[:_SHOWN]))
-            events.record(run_id, "verification_failed", detail=f"{len(findings)} findings: {told}")
-        else:
-            events.record(run_id, "run_verified", detail="every step, digest and claim holds")
-    return verified
+    if not workers.alone(VERIFY_LOCK):
+        return {}
+    try:
+        return {run_id: _file(run_id) for run_id in evidence.recovered_runs(limit=limit)}
+    finally:
+        workers.release(VERIFY_LOCK)
+
+
+def _file(run_id: str) -> list[Finding]:
+    findings = verify(run_id)
+    if findings:
+        _log.error("Run %s does not verify: %s", run_id, findings[0], extra={"run_id": run_id})
+        told = "; ".join(map(str, findings[:_SHOWN]))
+        events.record(run_id, "verification_failed", detail=f"{len(findings)} findings: {told}")
+    else:
+        events.record(run_id, "run_verified", detail="every step, digest and claim holds")
+    return findings
 
 
 def judge(facts: Evidence) -> list[Finding]:

@@ -7,18 +7,15 @@ from typing import Any
 
 from celery import Celery, Task
 
-from models.errors import OnwardError
 from models.settings import settings
 from tasks import registry, shadowing
 from tasks.children import ChildWatch
 from tasks.engine import perform
 from tasks.publishing import queue
-from tasks.quiet import QuietTask, refuse
-from tasks.starting import start_run
+from tasks.quiet import QuietTask
 from tasks.step import BoundStep
+from tasks.submissions import START_QUEUE, start_from_message, start_queue
 from tasks.worker import CONTROL_QUEUE
-
-START_QUEUE = "onward.start"
 
 shadowing.check()
 app = Celery("onward")
@@ -47,7 +44,7 @@ app.conf.update(
         # copy still runs. Fast recovery comes from the lease. Without the two restore settings Redis
         # is scanned only about every 100 s.
         "visibility_timeout": settings().visibility_timeout,
-        "unacked_restore_interval": 10,
+        "unacked_restore_interval": max(1, min(10, int(settings().visibility_timeout / 4))),
         "unacked_restore_throttle": 1,
         # Publishing to a frozen Redis hangs for ever otherwise.
         "socket_timeout": 10,
@@ -116,7 +113,7 @@ def _register(bound: BoundStep) -> None:
 
 _queues = {CONTROL_QUEUE, START_QUEUE}
 for _workflow in registry.load_agents():
-    _queues.update(_workflow.queues)
+    _queues.update((start_queue(_workflow.name), *_workflow.queues))
     for _bound in _workflow.steps.values():
         if _bound.name not in app.tasks:
             _register(_bound)
@@ -133,7 +130,4 @@ def start_run_task(
     **options: Any,
 ) -> None:
     """Submit a run from anywhere that can send a Celery message; idempotent by its ``key``."""
-    try:
-        start_run(task.app, workflow, input, key=key, **options)
-    except OnwardError as error:
-        raise refuse(error, workflow=workflow, key=key) from None
+    start_from_message(task, workflow, input, key=key, **options)

@@ -21,7 +21,7 @@ from models.journal import expanding, failing, publish, reads, steps
 from models.journal.errors import LeaseLost
 from models.journal.values import Carrier, Claimed, Completed, Output
 from models.settings import settings
-from tasks import inputs, patience, processes, registry
+from tasks import inputs, logs, patience, processes, registry
 from tasks.compile import compile_insertion
 from tasks.context import Context
 from tasks.leases import Held, Keeper
@@ -73,7 +73,8 @@ def _run(
     processes.mark_attempt(claimed.run_id, claimed.step_key, claimed.token)
     if claimed.attempt > 1:
         processes.kill_strays(claimed.run_id, claimed.step_key, claimed.token)
-    with keeper(os.getpid()).hold(claimed.lease, sent_at=sent_at) as held:
+    about = logs.about(**_marks(claimed))
+    with about, keeper(os.getpid()).hold(claimed.lease, sent_at=sent_at) as held:
         interruption, outcome = _body(bound, claimed, held)
         failpoint(FailPoint.P4, bound.name)
         recorded_at = time.monotonic()
@@ -172,7 +173,7 @@ def _end(claimed: Claimed, carrier: Carrier, outcome: Failed | Interrupted) -> C
         case Interrupted():
             _log.warning("Step interrupted: %s", outcome.error, extra=extra)
             failing.interrupt(claimed, crashed=outcome.crashed, **facts)
-        case Failed(delay=float(delay)):
+        case Failed(delay=delay) if delay is not None:
             _log.warning("Step failed, again in %.1f s: %s", delay, outcome.error, extra=extra)
             failing.retry(claimed, delay=delay, **facts)
         case Failed():

@@ -114,11 +114,11 @@ def retry_delay(policy: RetryPolicy, failures: int, *, seed: str = "") -> float:
     come back together. It is drawn from ``seed`` (run and step), which keeps this function pure.
     """
     if not policy.retry_backoff:
-        return policy.default_retry_delay
+        return float(policy.default_retry_delay)
     factor = 1.0 if policy.retry_backoff is True else float(policy.retry_backoff)
     delay = min(factor * 2.0 ** min(max(failures, 1) - 1, _DOUBLINGS_MAX), policy.retry_backoff_max)
     if not policy.retry_jitter:
-        return delay
+        return float(delay)
     drawn = hashlib.blake2b(f"{seed}:{failures}".encode(), digest_size=4).digest()
     return delay * (1 - 0.5 * int.from_bytes(drawn) / 0xFFFFFFFF)
 

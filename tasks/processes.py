@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import lru_cache
@@ -11,6 +12,7 @@ from pathlib import Path
 ATTEMPT_MARKER = "ONWARD_ATTEMPT"
 
 _PROC = Path("/proc")
+_DEATH_TIMEOUT = 5.0  #: seconds; one that sleeps in the kernel dies late, and cannot write until then
 
 
 def started_at(pid: int) -> int:
@@ -66,13 +68,30 @@ def kill_strays(run_id: str, step_key: str, token: int) -> int:
     """
     prefix = f"{ATTEMPT_MARKER}={run_id}:{step_key}:".encode()
     own = prefix + str(token).encode()
-    killed = 0
+    killed = []
     for pid, marker in _marked(prefix):
         if marker != own and pid != os.getpid():
+            started = started_at(pid)
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
-                killed += 1
-    return killed
+                killed.append((pid, started))
+    _wait_gone(killed)
+    return len(killed)
+
+
+def kill(pid: int, started: int) -> None:
+    """Kill this very process and wait until it is gone."""
+    if is_alive(pid, started):
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGKILL)
+        _wait_gone([(pid, started)])
+
+
+def _wait_gone(killed: list[tuple[int, int]]) -> None:
+    """A signal is delivered some time after it was sent, and until then its receiver writes on."""
+    deadline = time.monotonic() + _DEATH_TIMEOUT
+    while any(is_alive(pid, started) for pid, started in killed) and time.monotonic() < deadline:
+        time.sleep(0.002)
 
 
 def kill_group(pid: int) -> None:

@@ -1,6 +1,8 @@
 """What Flower may show of a message that carries a user's input: the ids in it, nothing else."""
 
 import logging
+from collections.abc import Mapping
+from typing import Any
 
 from celery import Task
 from celery.worker.request import Request
@@ -9,6 +11,11 @@ from models.errors import OnwardError
 
 _log = logging.getLogger("onward.start")
 _SHOWN = ("workflow", "key", "run_id", "batch_id", "priority")
+
+
+def shown(kwargs: Mapping[str, Any]) -> str:
+    """Of a submission's arguments what may be shown, as a literal dict."""
+    return repr({name: kwargs[name] for name in _SHOWN if name in kwargs})
 
 
 class QuietRequest(Request):  # type: ignore[misc]  # Celery publishes no types
@@ -22,7 +29,7 @@ class QuietRequest(Request):  # type: ignore[misc]  # Celery publishes no types
     @property
     def kwargsrepr(self) -> str:
         """A literal dict, so that Flower's search finds ``kwargs:key=...``."""
-        return repr({name: self.kwargs[name] for name in _SHOWN if name in self.kwargs})
+        return shown(self.kwargs)
 
 
 class QuietTask(Task):  # type: ignore[misc]  # Celery publishes no types

@@ -1,13 +1,14 @@
 """Submitting a run: its workflow's function is run once, here, and its plan is stored."""
 
 from collections.abc import Mapping
+from functools import lru_cache
 
 from celery import Celery
 
 from models.digests import digest, digest_text
 from models.journal import runs
 from models.journal.runs import Submission, Submitted
-from models.settings import settings
+from models.settings import Settings, settings
 from tasks import registry
 from tasks.publishing import publish
 
@@ -32,7 +33,7 @@ def prepare(
     text = found.input_text(**values)
     return Submission(
         workflow=found.name, version=found.version, interface_digest=found.interface_digest,
-        code_digest=found.code_digest, config_digest=digest(settings().model_dump(include=_FINGERPRINT)),
+        code_digest=found.code_digest, config_digest=_fingerprint(settings()),
         input=text, input_digest=digest_text(text), plan=found.plan(**values), run_id=run_id,
         submission_key=key, batch_id=batch_id, priority=priority,
     )  # fmt: skip
@@ -48,3 +49,8 @@ def start_run(
     )
     publish(app, submitted.wakeups)
     return submitted
+
+
+@lru_cache(maxsize=4)
+def _fingerprint(current: Settings) -> str:
+    return digest(current.model_dump(include=_FINGERPRINT))

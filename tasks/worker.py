@@ -99,9 +99,7 @@ def _child_died(sender: Any, task_id: str, exception: BaseException, **info: Any
     if run_id is None or not isinstance(exception, WorkerLostError | TimeLimitExceeded):
         return
     try:
-        _release_carried(
-            sender.app, run_id, task_id, reason=str(exception) or type(exception).__name__
-        )
+        _release_carried(sender.app, run_id, task_id, cause=exception)
     except OnwardError as error:
         _log.warning(
             "The death of step of run %s was not recorded: %s Its lease decides.", run_id, error
@@ -110,12 +108,16 @@ def _child_died(sender: Any, task_id: str, exception: BaseException, **info: Any
         database.close()
 
 
-def _release_carried(app: Any, run_id: str, task_id: str, *, reason: str) -> None:
+def _release_carried(app: Any, run_id: str, task_id: str, *, cause: BaseException) -> None:
     holders = rescue.carriers(run_id, task_id=task_id, start_id=start_id())
-    if any(processes.is_alive(pid, started) for pid, started in holders):
-        return  # a hard limit fires before its kill: the second call, or the lease, finds it gone
-    for pid, _ in holders:
+    for pid, started in holders:
+        # A hard limit is told before the pool's own kill, and only once: the kill is made here.
+        if isinstance(cause, TimeLimitExceeded):
+            processes.kill(pid, started)
+        if processes.is_alive(pid, started):
+            return  # its lease decides
         processes.kill_group(pid)
+    reason = str(cause) or type(cause).__name__
     if rescue.mark_died(run_id, task_id=task_id, start_id=start_id(), reason=reason):
         ask_for_recovery(app, run_id)
 

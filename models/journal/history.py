@@ -98,6 +98,18 @@ class Outcome:
     output: str | None
 
 
+def find(reference: str) -> str:
+    """The id of the run that has this id, or was submitted under this key. Raises ``UnknownRun``."""
+    row = database.fetch_one(
+        "SELECT run_id FROM run WHERE run_id = %(it)s OR submission_key = %(it)s"
+        " ORDER BY run_id = %(it)s DESC LIMIT 1",
+        {"it": reference},
+    )
+    if row is None:
+        raise _unknown(reference)
+    return str(row[0])
+
+
 def get_run(run_id: str) -> RunView:
     """One run. Raises ``UnknownRun``."""
     row = database.fetch_one(

@@ -11,30 +11,36 @@ from models import database
 from models.journal.values import Wakeup
 from models.settings import settings
 
-#: Per queue: how many messages may be out, less how many are. Then the best-placed rows up to that.
+#: Per queue: how many messages may be out, less how many are. Then the best-placed rows up to that. Within
+#: a batch, runs that have begun go before those that have not: a rescued step would otherwise wait behind
+#: the first steps of a whole backlog, which have been due for longer. And the longest due goes first: by
+#: ``publish_at`` a row whose message was lost would go behind all that were never published.
 _DUE = """
 WITH open_queues AS (
     SELECT queue, %(window)s - count(*) FILTER (WHERE publications > 0 AND publish_at > onward_now()) AS room
     FROM live WHERE state = 'pending' AND missing = 0 GROUP BY queue
 ), candidates AS (
     SELECT l.run_id, l.branch, l.revision, l.queue,
-           row_number() OVER (PARTITION BY l.queue ORDER BY l.priority DESC, l.turn, l.publish_at) AS place
+           row_number() OVER (PARTITION BY l.queue ORDER BY l.priority DESC, l.turn, l.due_at) AS place
     FROM (
-        SELECT w.*, row_number() OVER (PARTITION BY w.queue, w.priority, w.batch_id ORDER BY w.publish_at) AS turn
+        SELECT w.*, row_number() OVER (
+            PARTITION BY w.queue, w.priority, w.batch_id
+            ORDER BY w.prev_key IS NULL AND w.attempt = 0, w.due_at) AS turn
         FROM live w JOIN run r ON r.run_id = w.run_id AND r.hold IS NULL
         WHERE w.state = 'pending' AND w.missing = 0 AND w.due_at <= onward_now()
           AND w.publish_at <= onward_now()
           AND (%(run_id)s::text IS NULL OR w.run_id = %(run_id)s)
     ) l
 ), chosen AS (
-    SELECT c.run_id, c.branch, c.revision, c.place FROM candidates c JOIN open_queues o USING (queue)
-    WHERE c.place <= o.room ORDER BY c.place LIMIT %(limit)s
+    SELECT c.run_id, c.branch, c.place FROM candidates c JOIN open_queues o USING (queue)
+    JOIN live l ON l.run_id = c.run_id AND l.branch = c.branch AND l.revision = c.revision
+    WHERE c.place <= o.room ORDER BY c.place LIMIT %(limit)s FOR UPDATE OF l SKIP LOCKED
 ), handed AS (
     UPDATE live l SET publications = l.publications + 1, revision = l.revision + 1,
         publish_at = onward_now()
             + make_interval(secs => least(%(grace)s * 2 ^ least(l.publications, 20), %(longest)s))
     FROM chosen c
-    WHERE l.run_id = c.run_id AND l.branch = c.branch AND l.revision = c.revision
+    WHERE l.run_id = c.run_id AND l.branch = c.branch
     RETURNING l.run_id, l.branch, l.step_key, l.queue, l.attempt, c.place
 )
 SELECT h.run_id, h.branch, h.step_key, p.step_name, h.queue, h.attempt + 1

@@ -62,7 +62,8 @@ _UNKNOWN: LiteralString = """
 SELECT l.run_id, l.branch, l.step_key, l.revision, l.crashes, l.lost, l.pardon, l.untracked,
        coalesce(r.hold = 'cancel', false), coalesce(l.error_type, 'expired'), coalesce(l.error, ''), l.worker
 FROM live l JOIN run r ON r.run_id = l.run_id
-WHERE l.state = 'unknown' AND l.block_reason IS NULL AND l.due_at <= onward_now()
+WHERE l.state = 'unknown' AND l.due_at <= onward_now()
+  AND (l.block_reason IS NULL OR r.hold = 'cancel' AND l.block_reason <> 'unknown_effect')
   AND (%(run_id)s::text IS NULL OR l.run_id = %(run_id)s)
 ORDER BY l.due_at LIMIT %(limit)s"""
 
@@ -130,7 +131,10 @@ def owners_pids(start_id: str) -> list[tuple[int, int]]:
 
 
 def unknown_steps(*, limit: int, run_id: str | None = None) -> list[StaleStep]:
-    """Unknown steps that are due and not blocked, as ``decide`` wants them."""
+    """Unknown steps that are due and not blocked, as ``decide`` wants them.
+
+    A cancelled run's blocked steps are decided again, unless the world must be asked first.
+    """
     rows = database.fetch(_UNKNOWN, {"limit": limit, "run_id": run_id})
     return [
         StaleStep(
@@ -234,8 +238,8 @@ def cancellable(*, limit: int) -> list[BranchRef]:
 def held_runs(*, limit: int) -> list[str]:
     """Held runs that have not been given their final state yet."""
     rows = database.fetch(
-        "SELECT run_id FROM run r WHERE r.hold IS NOT NULL AND r.state IN ('pending', 'running', 'blocked')"
-        " ORDER BY run_id LIMIT %(limit)s",
+        "SELECT run_id FROM run r WHERE r.hold IS NOT NULL AND (r.state IN ('pending', 'running', 'blocked')"
+        " OR r.hold = 'cancel' AND r.state = 'failed') ORDER BY run_id LIMIT %(limit)s",
         {"limit": limit},
     )
     return [row[0] for row in rows]

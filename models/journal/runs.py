@@ -2,12 +2,13 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 
 from models import database
 from models.ids import check_identifier, new_run_id
 from models.journal import events
 from models.journal.errors import Refused, SubmissionConflict, UnknownRun
+from models.journal.steps import FORK_AT_ONCE
 from models.journal.values import Wakeup
 from models.plan import ROOT_BRANCH, Plan, PlanNode
 from models.settings import settings
@@ -18,14 +19,17 @@ _PLAN_COLUMNS = (
     " untracked boolean, rate_limit float8, throttle text"
 )
 _PLAN_NAMES = ", ".join(column.split()[0] for column in _PLAN_COLUMNS.split(","))
+_NODE_FIELDS = tuple(field.name for field in fields(PlanNode) if field.name != "successor")
 
 INSERT_PLAN = f"""
     INSERT INTO plan (run_id, {_PLAN_NAMES}, inserted_by)
     SELECT %(run_id)s, n.*, %(inserted_by)s FROM json_to_recordset(%(nodes)s::json) AS n({_PLAN_COLUMNS})"""
 
-#: A queue's window: beyond that many unclaimed messages a new step waits for `wake` to publish it.
-_WINDOW_OPEN = """(SELECT count(*) FROM (SELECT 1 FROM live w WHERE w.queue = b.queue AND w.publications > 0
-        AND w.state = 'pending' LIMIT %(window)s) full_window) < %(window)s"""
+#: A queue's window: beyond that many unclaimed messages a new step waits for `wake` to publish it, and
+#: so does every member of a first group but the first few.
+_WINDOW_OPEN = """(b.place <= %(at_once)s AND (
+        SELECT count(*) FROM (SELECT 1 FROM live w WHERE w.queue = b.queue AND w.publications > 0
+        AND w.state = 'pending' LIMIT %(window)s) full_window) + b.place <= %(window)s)"""
 
 _SUBMIT = f"""
 WITH made AS (
@@ -47,7 +51,7 @@ WITH made AS (
                 ELSE onward_now() END,
            CASE WHEN b.missing = 0 AND {_WINDOW_OPEN} THEN 1 ELSE 0 END
     FROM made, json_to_recordset(%(branches)s::json)
-         AS b(branch text, step_key text, queue text, untracked boolean, missing bigint)
+         AS b(branch text, step_key text, queue text, untracked boolean, missing bigint, place bigint)
     RETURNING branch, step_key, queue, publications
 )
 SELECT s.branch, s.step_key, s.queue, s.publications FROM made LEFT JOIN started s ON true"""
@@ -92,10 +96,9 @@ class Cancellation:
 
 def node_record(node: PlanNode, position: int) -> dict[str, object]:
     """A plan node as ``json_to_recordset`` reads it."""
-    record = asdict(node) | {"position": position, "next_key": node.successor.next_key}
-    record["fork"] = list(node.successor.fork) or None
-    del record["successor"]
-    return record
+    record = {name: getattr(node, name) for name in _NODE_FIELDS}
+    follows = node.successor
+    return record | {"position": position, "next_key": follows.next_key, "fork": follows.fork or None}
 
 
 def create_batch(batch_id: str, label: str) -> None:
@@ -134,15 +137,20 @@ def cancel(run_id: str, *, by: str, reason: str, cancellation_id: str) -> Cancel
     """Stop a run for good. Steps in the air finish or are reconciled first; nothing new is claimed."""
     row = database.fetch_one(
         """
-        UPDATE run SET hold = 'cancel', cancellation_id = %(id)s, cancelled_by = %(by)s,
-            cancel_reason = %(reason)s, revision = revision + 1
-        WHERE run_id = %(run_id)s AND cancellation_id IS NULL
-          AND state NOT IN ('completed', 'cancelled', 'compensated')
-        RETURNING cancellation_id""",
+        WITH held AS (
+            UPDATE run SET hold = 'cancel', cancellation_id = %(id)s, cancelled_by = %(by)s,
+                cancel_reason = %(reason)s, revision = revision + 1
+            WHERE run_id = %(run_id)s AND cancellation_id IS NULL
+              AND state NOT IN ('completed', 'cancelled', 'compensated')
+            RETURNING run_id
+        ), told AS (
+            INSERT INTO event (run_id, kind, detail, actor)
+            SELECT run_id, 'run_cancel_requested', %(reason)s, %(by)s FROM held
+        )
+        SELECT 1 FROM held""",
         {"run_id": run_id, "id": cancellation_id, "by": by, "reason": reason},
     )
     if row:
-        events.record(run_id, "run_cancel_requested", detail=reason, actor=by)
         return Cancellation(cancellation_id, by, reason, first=True)
     found = database.fetch_one(
         "SELECT state, cancellation_id, cancelled_by, cancel_reason FROM run WHERE run_id = %(run_id)s",
@@ -195,26 +203,30 @@ def settle(run_id: str) -> str | None:
     """
     row = database.fetch_one(
         """
-        UPDATE run r SET
-            state = CASE r.hold WHEN 'cancel' THEN 'cancelled' ELSE 'failed' END,
-            reason = CASE r.hold WHEN 'cancel' THEN r.reason ELSE (
-                SELECT l.error_type FROM live l WHERE l.run_id = r.run_id AND l.state = 'failed'
-                ORDER BY l.branch LIMIT 1) END,
-            detail = CASE r.hold WHEN 'cancel' THEN r.detail ELSE (
-                SELECT string_agg(l.step_key || coalesce(' [' || p.join_index || ']', '') || ': '
-                                  || coalesce(l.error, l.error_type, 'failed'), '; ' ORDER BY l.branch)
-                FROM live l JOIN plan p ON p.run_id = l.run_id AND p.step_key = l.step_key
-                WHERE l.run_id = r.run_id AND l.state = 'failed') END,
-            finished_at = onward_now(), revision = r.revision + 1
-        WHERE r.run_id = %(run_id)s AND r.hold IS NOT NULL AND r.state IN ('pending', 'running', 'blocked')
-          AND NOT EXISTS (SELECT 1 FROM live l WHERE l.run_id = r.run_id AND (
-              l.state IN ('running', 'waiting') OR l.state = 'unknown'
-              OR (r.hold = 'cancel' AND l.state IN ('pending', 'failed'))))
-        RETURNING r.state""",
+        WITH ended AS (
+            UPDATE run r SET
+                state = CASE r.hold WHEN 'cancel' THEN 'cancelled' ELSE 'failed' END,
+                reason = CASE r.hold WHEN 'cancel' THEN r.reason ELSE (
+                    SELECT l.error_type FROM live l WHERE l.run_id = r.run_id AND l.state = 'failed'
+                    ORDER BY l.branch LIMIT 1) END,
+                detail = CASE r.hold WHEN 'cancel' THEN r.detail ELSE (
+                    SELECT string_agg(l.step_key
+                                      || coalesce(' [' || substring(l.branch FROM '[.]([0-9]+)$') || ']', '')
+                                      || ': ' || coalesce(l.error, l.error_type, 'failed'), '; ' ORDER BY l.branch)
+                    FROM live l WHERE l.run_id = r.run_id AND l.state = 'failed') END,
+                finished_at = onward_now(), revision = r.revision + 1
+            WHERE r.run_id = %(run_id)s AND r.hold IS NOT NULL
+              AND (r.state IN ('pending', 'running', 'blocked') OR r.hold = 'cancel' AND r.state = 'failed')
+              AND NOT EXISTS (SELECT 1 FROM live l WHERE l.run_id = r.run_id AND (
+                  l.state IN ('running', 'waiting', 'unknown')
+                  OR (r.hold = 'cancel' AND l.state IN ('pending', 'failed'))))
+            RETURNING r.run_id, r.state
+        ), told AS (
+            INSERT INTO event (run_id, kind) SELECT run_id, 'run_' || state FROM ended
+        )
+        SELECT state FROM ended""",
         {"run_id": run_id},
     )
-    if row:
-        events.record(run_id, f"run_{row[0]}")
     return row[0] if row else None
 
 
@@ -228,6 +240,7 @@ def _submission_params(submission: Submission, run_id: str) -> dict[str, object]
         "config_digest": submission.config_digest, "priority": submission.priority,
         "step_count": len(nodes), "nodes": json.dumps(nodes), "window": settings().publish_window,
         "branches": json.dumps(_first_branches(submission.plan)), "grace": settings().publish_grace,
+        "at_once": FORK_AT_ONCE,
     }  # fmt: skip
 
 
@@ -241,9 +254,9 @@ def _first_branches(plan: Plan) -> list[dict[str, object]]:
     return [
         {
             "branch": branch, "step_key": node.step_key, "queue": node.queue,
-            "untracked": node.untracked, "missing": missing,
+            "untracked": node.untracked, "missing": missing, "place": max(place, 1),
         }
-        for branch, node, missing in start
+        for place, (branch, node, missing) in enumerate(start)
     ]  # fmt: skip
 
 

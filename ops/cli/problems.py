@@ -7,6 +7,7 @@ import psycopg
 from kombu.exceptions import OperationalError as BrokerError
 from pydantic import ValidationError
 from redis import RedisError
+from sqlalchemy.exc import DBAPIError
 
 from examples.contract_review.errors import ReviewError
 from models.errors import OnwardError
@@ -18,6 +19,11 @@ from ops.stack.errors import StackError
 
 REFUSED, USAGE = 1, 2
 _LONGEST = 2_000
+_NOT_OUR_SCHEMA = (
+    psycopg.errors.UndefinedTable,
+    psycopg.errors.UndefinedColumn,
+    psycopg.errors.UndefinedFunction,
+)
 
 
 class UsageProblem(OnwardError):
@@ -28,32 +34,32 @@ class UsageProblem(OnwardError):
 
 def explain(error: BaseException) -> tuple[str, int] | None:
     """What to tell the user, and the exit code; None for what nobody foresaw, which is a bug of ours."""
+    sentence = _sentence(error)
+    if sentence is None:
+        return None
+    is_usage = isinstance(error, UsageProblem | ValidationError | UnicodeEncodeError)
+    return one_line(sentence, limit=_LONGEST), USAGE if is_usage else REFUSED
+
+
+def _sentence(error: BaseException) -> str | None:
     match error:
-        case UsageProblem():
-            return _sentence(str(error)), USAGE
         case JournalUnavailable():
-            return _sentence(f"{error}. {_where_is_the_database()}"), REFUSED
+            return f"{str(error).rstrip('.')}. {_where_is_the_database()}"
         case OnwardError() | StackError() | ReviewError():
-            return _sentence(str(error)), REFUSED
-        case psycopg.errors.UndefinedTable() | psycopg.errors.UndefinedColumn() | psycopg.errors.UndefinedFunction():
-            return _sentence(_schema_sentence(error)), REFUSED
-        case psycopg.Error():
-            return _sentence(f"The database refused: {_first_line(error)}"), REFUSED
+            return str(error)
+        case DBAPIError(orig=psycopg.Error() as cause) | (psycopg.Error() as cause):
+            return _database_sentence(cause)
         case BrokerError() | RedisError():
-            return _sentence(
+            return (
                 f"The broker does not answer: {_first_line(error)}. The journal keeps the work; check "
                 "ONWARD_BROKER_URL."
-            ), REFUSED  # fmt: skip
+            )
         case ValidationError() if error.title == "Settings":
-            return _sentence(_setting_sentence(error)), USAGE
+            return _setting_sentence(error)
         case UnicodeEncodeError():
-            return "An argument holds bytes that are no text in UTF-8.", USAGE
+            return "An argument holds bytes that are no text in UTF-8."
         case _:
             return None
-
-
-def _sentence(text: str) -> str:
-    return one_line(text.replace("..", "."), limit=_LONGEST)
 
 
 def _first_line(error: BaseException) -> str:
@@ -76,14 +82,15 @@ def _shown(path: Path) -> str:
         return str(path)
 
 
-def _schema_sentence(error: psycopg.Error) -> str:
+def _database_sentence(error: psycopg.Error) -> str:
+    said = _first_line(error)
+    if not isinstance(error, _NOT_OUR_SCHEMA):
+        return f"The database refused: {said}."
     try:
         found = schema.look()
     except (OnwardError, psycopg.Error):
-        return f"The database has no journal that this version can read: {_first_line(error)}."
-    if found.fits:
-        return f"The journal's schema was changed by hand: {_first_line(error)}."
-    return found.sentence
+        return f"The database has no journal that this version can read: {said}."
+    return f"The journal's schema was changed by hand: {said}." if found.fits else found.sentence
 
 
 def _setting_sentence(error: ValidationError) -> str:

@@ -30,10 +30,13 @@ def is_explicit(environ: MutableMapping[str, str] = os.environ) -> bool:
 def point_at_stack(environ: MutableMapping[str, str] = os.environ) -> StackState | None:
     """Point this process's settings at the running local stack, unless others are named."""
     _find_agents_in(Path.cwd())
-    environ.setdefault("ONWARD_AGENTS", DEFAULT_AGENTS)
     if environ.get(_EXPLICIT):
         return None
-    state = running(home(environ))
+    environ.setdefault("ONWARD_AGENTS", DEFAULT_AGENTS)
+    own = home(environ)
+    state = running(own) or running(
+        Home(own.path / "demo")
+    )  # the demo keeps a home of its own there
     if state is not None:
         adopt(state, environ)
     return state
@@ -53,3 +56,8 @@ def _find_agents_in(directory: Path) -> None:
     """Celery puts the directory first on the import path; last is enough, and shadows nothing."""
     if str(directory) not in sys.path:
         sys.path.append(str(directory))
+
+
+def agents(environ: MutableMapping[str, str] = os.environ) -> str:
+    """Packages that a local stack loads when none are named: the example's."""
+    return environ.get("ONWARD_AGENTS") or DEFAULT_AGENTS

@@ -26,6 +26,7 @@ from ops.stack.stopping import StopRequests
 
 DEFAULT_HOME = ".onward/demo"
 INTERRUPTED = 130
+_WIDTH = 120  #: columns of a log
 
 
 def demo_command(  # noqa: PLR0917 - typer calls it by keyword
@@ -68,7 +69,7 @@ def demo_command(  # noqa: PLR0917 - typer calls it by keyword
         Console(stderr=True, highlight=False, soft_wrap=True).print(say)
         raise typer.Exit(INTERRUPTED)
     report, other = found
-    show(Console(stderr=as_json), report, other)
+    show(_console(stderr=as_json), report, other)
     if as_json:
         compared = {} if other is None else {"naive": other.to_json()}
         sys.stdout.write(json.dumps({**report.to_json(), "seed": memory.seed, **compared}) + "\n")
@@ -129,6 +130,12 @@ def _kinds(asked: str, documents: int) -> tuple[str, ...]:
             param_hint="--faults",
         )
     return tuple(names)
+
+
+def _console(*, stderr: bool) -> Console:
+    """Wide enough for the tables where nobody has set a width."""
+    console = Console(stderr=stderr)
+    return console if console.is_terminal else Console(stderr=stderr, width=_WIDTH)
 
 
 def _tell(view: View, event: ProcessEvent) -> None:

@@ -3,12 +3,13 @@
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TypeVar
 
 from models.settings import settings
 from ops.demo import evidence
 from ops.demo.aiming import (
+    AIM_TIMEOUT,
     Aimed,
     Missed,
     Scene,
@@ -25,7 +26,6 @@ from ops.demo.schedule import FaultKind
 T = TypeVar("T")
 
 RECOVERY_TIMEOUT = 60.0  #: seconds; many leases, so that only a real failure runs into it
-_QUEUE_TIMEOUT = 10.0  #: seconds to find a message under way before the broker is hit all the same
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,9 +107,11 @@ def beat_sigkill(scene: Scene) -> Script:
     blow = yield from _blow(scene, victim, (), ())
     scene.stage.supervisor.kill(name)
     yield blow
+    # What the dead one sent last was swept within a period; from then on it takes another beat.
+    since = blow.moment + timedelta(seconds=settings().sweep_period)
     deadline = time.monotonic() + RECOVERY_TIMEOUT
     while time.monotonic() < deadline:
-        swept = yield from patiently(lambda: evidence.sweep_began_after(blow.moment))
+        swept = yield from patiently(lambda: evidence.sweep_began_after(since))
         if swept is not None:
             alone = name not in scene.stage.supervisor.pids
             by = Mechanism.OTHER_BEAT if alone else Mechanism.RESTARTED_BEAT
@@ -127,7 +129,7 @@ def valkey_wiped(scene: Scene) -> Script:
 
 
 def postgres_restart(scene: Scene) -> Script:
-    held = yield from _some(scene.held)
+    held = yield from _some(scene, scene.held, what="no running step")
     affected = tuple({one.run_id for one in held})
     victim = f"postgres (pid {scene.stage.supervisor.pids.get('postgres', 0)})"
     blow = yield from _blow(scene, victim, (), affected)
@@ -151,7 +153,9 @@ SCRIPTS: Mapping[FaultKind, Callable[[Scene], Script]] = {
 def _broker(scene: Scene, strike: Callable[[], None], what: str) -> Script:
     """Hit the broker while messages are under way, and watch those steps until they are done."""
     queued = yield from _some(
-        lambda: patiently(lambda: evidence.queued(scene.batch_id)), timeout=_QUEUE_TIMEOUT
+        scene,
+        lambda: patiently(lambda: evidence.queued(scene.batch_id)),
+        what="no message under way",
     )
     victim = f"{what} (pid {scene.stage.supervisor.pids.get('valkey', 0)})"
     blow = yield from _blow(scene, victim, (), tuple({one.run_id for one in queued}))
@@ -188,15 +192,13 @@ def _blow(
     return Blow(victim=victim, moment=moment, held=held, runs=runs)
 
 
-def _some(
-    look: Callable[[], Waiting[list[T]]], *, timeout: float = RECOVERY_TIMEOUT
-) -> Waiting[list[T]]:
-    deadline = time.monotonic() + timeout
-    while True:
-        found = yield from look()
-        if found or time.monotonic() > deadline:
+def _some(scene: Scene, look: Callable[[], Waiting[list[T]]], *, what: str) -> Waiting[list[T]]:
+    deadline = time.monotonic() + AIM_TIMEOUT
+    while time.monotonic() < deadline and not scene.settled:
+        if found := (yield from look()):
             return found
         yield
+    raise Missed(f"{what} was found for {AIM_TIMEOUT:.0f} s, so the fault would have hit nothing")
 
 
 def _until_done(held: Sequence[HeldStep]) -> Waiting[Healing]:

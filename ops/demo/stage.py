@@ -19,7 +19,7 @@ from ops.stack.stopping import StopRequests
 
 AGENT = "examples.contract_review.agent"
 WORKERS, BEATS = 3, 2
-LATENCY = "500-1600"  #: milliseconds of an LLM call; about that of a small hosted model
+LATENCY = "700-2000"  #: milliseconds of an LLM call; about that of a small hosted model
 #: The product's proportions at a fifth of its times, so that a rescue by lease takes seconds.
 TIMES = {
     "ONWARD_LEASE_TTL": "8",
@@ -31,7 +31,8 @@ TIMES = {
 }
 #: A killed beat is away for some sweeps, so that it shows whether the other one is enough.
 _BEAT_RESTART = Restart(first=4.0)
-_LEAD = 4  #: messages beyond the slots of all workers: enough to keep them busy between two wakes
+WINDOW = 4  #: unclaimed messages: enough to keep all slots busy between two wakes, few enough that
+#: documents are finished one after another instead of all at the end
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +47,9 @@ class Size:
         return cls(WORKERS, max(1, min(3, documents // 12)))
 
     @property
-    def slots(self) -> int:
-        return self.workers * self.concurrency
-
-    @property
     def environment(self) -> Mapping[str, str]:
-        """A small window keeps few documents under way at once, so that the first is done soon."""
-        window = self.slots + _LEAD if self.concurrency > 1 else self.slots
-        return {**TIMES, "ONWARD_PUBLISH_WINDOW": str(window)}
+        """What every process gets on top of its own environment."""
+        return {**TIMES, "ONWARD_PUBLISH_WINDOW": str(WINDOW)}
 
 
 class Stage(LocalStack):

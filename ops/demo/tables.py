@@ -71,7 +71,7 @@ def _faults(report: Report) -> Table:
             fault.victim,
             str(fault.leases_held or ""),
             str(fault.steps_lost),
-            fault.problem or fault.recovered_by + late,
+            "failed" if fault.problem else fault.recovered_by + late,
             after,
         )
     return table

@@ -15,7 +15,8 @@ def prepare(ctx: Context, intent: str) -> str:
 @step
 def charge(ctx: Context, intent: str) -> dict[str, str]:
     note(ctx)
-    return {"intent": intent, "resource_id": create(ctx, intent)}
+    resource_id = create(ctx, intent)
+    return {"intent": intent, "resource_id": resource_id, "by": f"attempt {ctx.attempt}"}
 
 
 @step

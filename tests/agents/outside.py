@@ -23,13 +23,21 @@ def note(ctx: Context, what: str = "body", **facts: object) -> None:
     """Write down, outside the journal, that this body started: one line, one write, no buffer."""
     line = {
         "what": what, "run_id": ctx.run_id, "step_key": ctx.step_key, "attempt": ctx.attempt,
-        "pid": os.getpid(), **facts,
+        "pid": os.getpid(), "parent": os.getppid(), **facts,
     }  # fmt: skip
     file = os.open(os.environ["ONWARD_TEST_NOTES"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:
         os.write(file, (json.dumps(line) + "\n").encode())
     finally:
         os.close(file)
+
+
+def earlier_notes(ctx: Context, what: str) -> list[dict[str, object]]:
+    """What earlier attempts of this step wrote down."""
+    with open(os.environ["ONWARD_TEST_NOTES"]) as file:
+        found = [json.loads(line) for line in file]
+    own = (ctx.run_id, ctx.step_key, what)
+    return [one for one in found if (one["run_id"], one["step_key"], one["what"]) == own]
 
 
 def _post(path: str, body: object, headers: dict[str, str]) -> dict[str, object]:

@@ -78,7 +78,7 @@ def test_a_claim_tells_what_follows(journal: Journal) -> None:
     assert journal.live(run_id)["untracked"]
 
 
-LEASED = {"owner": "start-0.x", "lease_expires_at": "infinity"}
+LEASED = {"owner": "start-0.x", "lease_expires_at": "9999-01-01Z"}
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ LEASED = {"owner": "start-0.x", "lease_expires_at": "infinity"}
         pytest.param({"state": "unknown"}, id="unknown"),
         pytest.param({"state": "failed"}, id="failed"),
         pytest.param({"missing": 1}, id="a member of its group is missing"),
-        pytest.param({"due_at": "infinity"}, id="not due"),
+        pytest.param({"due_at": "9999-01-01Z"}, id="not due"),
         pytest.param({"step_key": "b"}, id="the branch has moved on"),
     ],
 )

@@ -19,7 +19,7 @@ def test_a_result_is_recorded_and_the_branch_moves_on(journal: Journal) -> None:
     run_id = submit_run(at("a") | at("b", blind, queue="other"), priority=2)
     worker = Worker()
     worker.retry(worker.take(run_id, "a"))
-    journal.make(run_id, crashes=1, lost=2, pardon=3, slot_at="-infinity", progress_note="half")
+    journal.make(run_id, crashes=1, lost=2, pardon=3, slot_at="2000-01-01Z", progress_note="half")
     claimed = worker.take(run_id, "a")
     journal.advance(4)
 

@@ -1,18 +1,18 @@
 """Which steps get a message and when: windows, priorities, fairness, back-off; places under a limit."""
 
+import pytest
+
 from models.journal import publish, runs, steps
 from models.settings import settings
 from tasks import group
 from tests.support.journal import Journal, Worker, at, row_of, submit, submit_run
 from tests.support.threads import aside, at_once
 
-import pytest
-
 
 def due(journal: Journal, *run_ids: str) -> None:
     """Make messages of these runs missing."""
     for run_id in run_ids:
-        journal.make(run_id, publications=0, publish_at="-infinity")
+        journal.make(run_id, publications=0, publish_at="2000-01-01Z")
 
 
 def taken(limit: int = 100) -> list[str]:
@@ -55,13 +55,13 @@ def test_a_hand_out_says_where_to_go_on(journal: Journal) -> None:
 @pytest.mark.parametrize(
     "values",
     [
-        {"state": "running", "owner": "x.y", "lease_expires_at": "infinity"},
+        {"state": "running", "owner": "x.y", "lease_expires_at": "9999-01-01Z"},
         {"state": "waiting"},
         {"state": "unknown"},
         {"state": "failed"},
         {"missing": 1},
-        {"due_at": "infinity"},
-        {"publish_at": "infinity"},
+        {"due_at": "9999-01-01Z"},
+        {"publish_at": "9999-01-01Z"},
     ],
     ids=lambda values: next(iter(values)) + str(next(iter(values.values()))),
 )
@@ -69,7 +69,7 @@ def test_only_what_can_be_claimed_is_handed_out(
     journal: Journal, values: dict[str, object]
 ) -> None:
     run_id = submit_run(row_of("a"))
-    journal.make(run_id, publish_at="-infinity")
+    journal.make(run_id, publish_at="2000-01-01Z")
     journal.make(run_id, **values)
     before = journal.image()
     assert taken() == []
@@ -123,7 +123,7 @@ def test_a_queue_gets_no_more_than_its_window(
     Worker().take(out[0], "a")
     assert taken() == [late[1]]
     journal.advance(settings().publish_grace)
-    assert len(taken()) == 3
+    assert len({*taken()} - {elsewhere}) == 3
 
 
 def test_submissions_beyond_the_window_wait_for_wake(
@@ -143,7 +143,6 @@ def test_a_run_that_begins_with_a_wide_group_keeps_to_the_window(
     submitted = submit(group(*(at(f"m{n}") for n in range(9))) | at("end"))
     assert [w.step_key for w in submitted.wakeups] == ["m0", "m1", "m2", "m3"]
     assert len(journal.branches(submitted.run_id)) == 10
-    assert journal.live(submitted.run_id)["publish_at"] is not None
     (sent,) = journal.rows("SELECT sum(publications) AS sum FROM live")
     assert sent["sum"] == 5
 
@@ -180,6 +179,7 @@ def test_a_place_is_kept_until_its_time_has_come(journal: Journal) -> None:
     journal.freeze()
     first, second = submit_run(row_of("a")), submit_run(row_of("a"))
     assert slot(first) == 0.0
+    Worker().take(first, "a")
     assert slot(second) == slot(second) == 0.5
     live = journal.live(second)
     assert (live["state"], live["attempt"], live["publications"]) == ("pending", 0, 0)

@@ -74,12 +74,18 @@ class Fx:
     def held(self, name: str) -> int:
         return int(self._ask("GET", f"/held?name={quote(name)}")["held"])
 
-    def wait_held(self, name: str, *, timeout: float = 20.0) -> None:
-        wait_until(lambda: self.held(name), timeout=timeout, what=f"a request for {name} is held")
+    def wait_held(self, name: str, *, count: int = 1, timeout: float = 20.0) -> None:
+        """Wait until so many requests of this name are held."""
+        wait_until(
+            lambda: self.held(name) >= count,
+            timeout=timeout,
+            what=f"{count} requests for {name} are held",
+        )
 
-    def release(self, name: str) -> int:
-        """Let what is held go on; returns how many requests that were."""
-        return int(self._ask("POST", "/admin/release", {"name": name})["released"])
+    def release(self, name: str, *, count: int | None = None) -> int:
+        """Let what is held go on, all or the oldest; returns how many requests that were."""
+        order = {"name": name, "count": count}
+        return int(self._ask("POST", "/admin/release", order)["released"])
 
     def script(self, name: str, text: str) -> None:
         """From now on the model answers this, and nothing else, for this name."""

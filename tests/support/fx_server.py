@@ -97,12 +97,14 @@ class Holds:
         with self._lock:
             return len(self._waiting.get(name, []))
 
-    def release(self, name: str) -> int:
+    def release(self, name: str, count: int | None) -> int:
+        """Let the ``count`` oldest go on, or all."""
         with self._lock:
-            waiting = self._waiting.pop(name, [])
-        for released in waiting:
+            waiting = self._waiting.get(name, [])
+            leaving, self._waiting[name] = waiting[:count], waiting[len(waiting[:count]) :]
+        for released in leaving:
             released.set()
-        return len(waiting)
+        return len(leaving)
 
 
 class World(ThreadingHTTPServer):
@@ -158,7 +160,7 @@ class Handler(BaseHTTPRequestHandler):
             case "hold":
                 self.server.holds.order(order["name"], order["where"], order["times"])
             case "release":
-                return {"released": self.server.holds.release(order["name"])}
+                return {"released": self.server.holds.release(order["name"], order["count"])}
             case "script":
                 self.server.scripts[order["name"]] = order["text"]
         return {}

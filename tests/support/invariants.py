@@ -25,7 +25,7 @@ def check_invariants(
         run = rows("SELECT * FROM run WHERE run_id = %(run_id)s")[0]
         steps = rows("SELECT * FROM step WHERE run_id = %(run_id)s")
         attempts = rows("SELECT * FROM attempt WHERE run_id = %(run_id)s")
-        live = rows("SELECT *, lease_expires_at < onward_now() AS stale FROM live WHERE run_id = %(run_id)s")
+        live = rows("SELECT branch, step_key, state, token FROM live WHERE run_id = %(run_id)s")
         plan = rows("SELECT * FROM plan WHERE run_id = %(run_id)s")
         events = rows("SELECT * FROM event WHERE run_id = %(run_id)s")
     _results_stand(steps, before or {})
