@@ -24,13 +24,6 @@ app.conf.update(
 )
 
 
-if os.environ.get("XLIM"):
-    app.conf.update(task_time_limit=900.0, task_soft_time_limit=840.0)
-if os.environ.get("XTR"):
-    app.conf.update(broker_transport_options={"global_keyprefix":"onward:","health_check_interval":25,"socket_timeout":10,"socket_connect_timeout":5,"socket_keepalive":True,"priority_steps":[0],"unacked_restore_interval": 10,"unacked_restore_throttle": 1,"client_name": "onward"})
-if os.environ.get("XTRK"):
-    app.conf.update(task_track_started=True, worker_max_tasks_per_child=2000, worker_max_memory_per_child=600_000)
-
 @app.task(name="plain.link")
 def link(previous: dict[str, object] | None, run: int, left: int) -> dict[str, object]:
     """One step. The last one of a chain says so."""

@@ -17,7 +17,9 @@ class Settings(BaseSettings):
     agents: str = ""  #: packages with workflows, comma-separated: ``acme.review,acme.release``
     home: str = ".onward"  #: state of the embedded stack of this checkout
     log: Literal["text", "json"] = "text"  #: how log lines are written
-    key_prefix: str = "onward:"  #: of every Redis key, so that deployments on one Redis do not mix
+    #: Of every Redis key, for two deployments on one Redis database. Callers without our code must set the
+    #: same (``broker_transport_options={"global_keyprefix": ...}``), or their messages go nowhere.
+    key_prefix: str = ""
 
     lease_ttl: float = 30.0  #: a step is stale when its owner was silent for this long
     heartbeat: float = 10.0  #: how often a lease is renewed; three may be missed

@@ -13,7 +13,7 @@ stops the pass.
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import TypeVar
 
@@ -32,6 +32,7 @@ _log = logging.getLogger("onward.sweep")
 SWEEP_LOCK = 0x5357_4550  #: any fixed number of ours
 
 T = TypeVar("T")
+Row = TypeVar("Row", BranchRef, StaleStep)
 
 
 @dataclass(slots=True)
@@ -84,21 +85,30 @@ def recover_run(app: Celery, run_id: str) -> Swept:
 
 def _pass(app: Celery) -> Swept:
     swept, batch = Swept(), settings().sweep_batch
-    while (expired := rescue.expire(limit=batch)) > 0:
-        swept.expired += expired
-    seen: set[tuple[str, str, int]] = set()
-    while stale := [step for step in rescue.unknown_steps(limit=batch) if _key(step) not in seen]:
-        seen.update(_key(step) for step in stale)
+    for refs in _batches(rescue.expired):
+        swept.isolated += in_halves(refs, lambda part: _expire(part, swept))
+    for stale in _batches(rescue.unknown_steps):
         _decide_all(stale, swept)
     failpoint(FailPoint.S4)
-    swept.woken = rescue.wake_waiting(limit=batch)
-    _end_held(swept, batch)
+    while (woken := rescue.wake_waiting(limit=batch)) > 0:
+        swept.woken += woken
+    for refs in _batches(rescue.cancellable):
+        swept.isolated += in_halves(refs, lambda part: _cancel(part, swept))
+    _settle_held(swept, batch)
     swept.published = publish_due(app)
     return swept
 
 
-def _key(step: StaleStep) -> tuple[str, str, int]:
-    return (step.run_id, step.branch, step.revision)
+def _batches(read: Callable[..., Sequence[Row]]) -> Iterator[Sequence[Row]]:
+    """Everything a query finds, each row once however its batch fares."""
+    after = rescue.START
+    while rows := read(limit=settings().sweep_batch, after=after):
+        yield rows
+        after = (rows[-1].run_id, rows[-1].branch)
+
+
+def _expire(part: Sequence[BranchRef], swept: Swept) -> None:
+    swept.expired += rescue.expire(part)
 
 
 def _decide_all(stale: Sequence[StaleStep], swept: Swept) -> None:
@@ -131,11 +141,16 @@ def _act(step: StaleStep, choice: Decision, swept: Swept) -> None:
             raise AssertionError("requeued in batches")
 
 
-def _end_held(swept: Swept, batch: int) -> None:
-    refs = rescue.cancellable(limit=batch)
-    swept.isolated += in_halves(refs, lambda part: _cancel(part, swept))
-    for run_id in rescue.held_runs(limit=batch):
-        swept.settled += runs.settle(run_id) is not None
+def _settle_held(swept: Swept, batch: int) -> None:
+    after = ""
+    while run_ids := rescue.held_runs(limit=batch, after=after):
+        for run_id in run_ids:
+            swept.isolated += in_halves([run_id], lambda part: _settle(part[0], swept))
+        after = run_ids[-1]
+
+
+def _settle(run_id: str, swept: Swept) -> None:
+    swept.settled += runs.settle(run_id) is not None
 
 
 def _cancel(part: Sequence[BranchRef], swept: Swept) -> None:

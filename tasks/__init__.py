@@ -1,5 +1,6 @@
 """What an agent is written with. Importing it imports neither Celery nor a database driver."""
 
+from tasks import shadowing as _shadowing  # noqa: F401 - first: it refuses what the others would meet
 from tasks.canvas import group
 from tasks.context import Context
 from tasks.workflow import Then, step, workflow

@@ -8,7 +8,7 @@ from typing import Any
 from celery import Celery, Task
 
 from models.settings import settings
-from tasks import registry, shadowing
+from tasks import registry
 from tasks.children import ChildWatch
 from tasks.engine import perform
 from tasks.publishing import queue
@@ -17,7 +17,6 @@ from tasks.step import BoundStep
 from tasks.submissions import START_QUEUE, start_from_message, start_queue
 from tasks.worker import CONTROL_QUEUE
 
-shadowing.check()
 app = Celery("onward")
 app.conf.update(
     broker_url=settings().broker_url,
@@ -39,6 +38,8 @@ app.conf.update(
     worker_cancel_long_running_tasks_on_connection_loss=False,
     broker_connection_retry_on_startup=True,
     broker_connection_max_retries=None,
+    # A full Redis answers a worker's own bookkeeping with a refusal, and the worker would exit on it.
+    broker_channel_error_retry=True,
     broker_transport_options={
         # Longer than any step: Redis hands an unacked message out again after it, while the first
         # copy still runs. Fast recovery comes from the lease. Without the two restore settings Redis

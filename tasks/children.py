@@ -15,7 +15,7 @@ class ChildWatch(bootsteps.StartStopStep):  # type: ignore[misc]  # Celery publi
     five-second round (half of the kills on a busy two-core machine, measured).
     """
 
-    requires = {"celery.worker.components:Pool"}
+    requires = ("celery.worker.components:Pool",)
 
     def register_with_event_loop(self, worker: Any, hub: Any) -> None:
         """Called at each connection to the broker; the timers of the last one are gone by then."""

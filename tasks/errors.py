@@ -55,3 +55,7 @@ class AgentsError(OnwardError):
     """Agent packages could not be loaded, or a name is not among what was loaded."""
 
     error_type = "agents_error"
+
+
+class ShadowedPackage(OnwardError):
+    """Another module is imported under one of our names."""

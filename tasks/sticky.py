@@ -10,7 +10,7 @@ from celery import Celery, Task
 
 from models.journal.values import Claimed
 from models.settings import settings
-from tasks import events, registry
+from tasks import events, leaving, registry
 from tasks.step import BoundStep
 
 
@@ -29,6 +29,7 @@ class Budget:
             or claimed.next_key is None
             or claimed.fork
             or time.monotonic() > self._until
+            or leaving.is_leaving()
         ):
             return False
         if claimed.after_queue != claimed.queue or claimed.after_rate_limit is not None:

@@ -8,6 +8,7 @@ import logging
 import os
 import socket
 import time
+from functools import partial
 from typing import Any
 
 from billiard.exceptions import TimeLimitExceeded, WorkerLostError
@@ -18,7 +19,7 @@ from models.errors import OnwardError
 from models.ids import new_start_id
 from models.journal import rescue, workers
 from models.settings import settings
-from tasks import processes
+from tasks import leaving, processes
 from tasks.publishing import queue
 
 _log = logging.getLogger("onward.worker")
@@ -48,6 +49,7 @@ def _begin(sender: Any, **_: Any) -> None:
     os.environ[_START_ID] = new_start_id()
     os.environ[_NAME] = str(sender.hostname)
     os.environ[_MAIN_PID] = str(os.getpid())
+    sender.wait_for_soft_shutdown = partial(leaving.wait_for_steps, start_id())
 
 
 @signals.worker_process_init.connect(weak=False)

@@ -112,6 +112,7 @@ def environment(
     monkeypatch.setenv("ONWARD_BROKER_URL", broker_url)
     settings.cache_clear()
     yield monkeypatch
+    database.close()
     monkeypatch.undo()
     settings.cache_clear()
 

@@ -163,6 +163,7 @@ def list_steps(run_id: str) -> list[StepView]:
 
 
 #: A claim shows up in the row of what it led to: a result, an attempt, or the branch still in motion.
+#: Instants that are equal (one commit, or a clock that tests stopped) are told in the order of tokens.
 _TIMELINE: LiteralString = """
 WITH claims AS (
     SELECT step_key, attempt, token, worker, started_at FROM step
@@ -178,13 +179,13 @@ SELECT at, kind, step_key, attempt, token, worker, detail, actor FROM (
            NULL::bigint AS token, NULL AS worker, workflow || ' version ' || version AS detail,
            coalesce(submission_key, 'onward') AS actor FROM run WHERE run_id = %(run_id)s
     UNION ALL
-    SELECT started_at, 2, 'step_claimed', step_key, attempt, token, worker, '', coalesce(worker, 'onward')
+    SELECT started_at, 1, 'step_claimed', step_key, attempt, token, worker, '', coalesce(worker, 'onward')
     FROM claims WHERE started_at IS NOT NULL
     UNION ALL
-    SELECT finished_at, 1, 'step_' || state, step_key, attempt, token, worker, '', coalesce(worker, 'onward')
+    SELECT finished_at, 2, 'step_' || state, step_key, attempt, token, worker, '', coalesce(worker, 'onward')
     FROM step WHERE run_id = %(run_id)s
     UNION ALL
-    SELECT ended_at, 1, 'attempt_' || outcome, step_key, attempt, token, worker,
+    SELECT ended_at, 2, 'attempt_' || outcome, step_key, attempt, token, worker,
            coalesce(error_type || ': ', '') || coalesce(error, ''), coalesce(worker, 'onward')
     FROM attempt WHERE run_id = %(run_id)s
     UNION ALL
@@ -192,7 +193,7 @@ SELECT at, kind, step_key, attempt, token, worker, detail, actor FROM (
     UNION ALL
     SELECT finished_at, 4, 'run_completed', result_key, NULL, NULL, NULL, '', 'onward'
     FROM run WHERE run_id = %(run_id)s AND state = 'completed'
-) found ORDER BY at, place"""
+) found ORDER BY at, place > 0, token NULLS LAST, place"""
 
 
 def timeline(run_id: str) -> list[Happening]:

@@ -6,7 +6,7 @@ sweeps, or a sweep and a person, never act on the same row twice.
 """
 
 from collections.abc import Sequence
-from typing import LiteralString
+from typing import LiteralString, TypeAlias
 
 from models import database
 from models.failpoints import FailPoint, failpoint
@@ -37,11 +37,14 @@ _LOSE: LiteralString = f"""
 )
 SELECT count(*), coalesce(array_agg(DISTINCT run_id), ARRAY[]::text[]) FROM lost"""
 
+#: Rows that changed since they were seen, and rows that another sweep has in hand, are left alone.
 _EXPIRED: LiteralString = f"""
 WITH stale AS (
-    SELECT run_id, branch, token, owner FROM live
-    WHERE lease_expires_at <= onward_now() AND owner IS NOT NULL
-    ORDER BY run_id, branch LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+    SELECT l.run_id, l.branch, l.token, l.owner FROM live l
+    JOIN unnest(%(run_ids)s::text[], %(branches)s::text[], %(revisions)s::bigint[])
+         AS d(run_id, branch, revision)
+      ON l.run_id = d.run_id AND l.branch = d.branch AND l.revision = d.revision
+    WHERE l.lease_expires_at <= onward_now() AND l.owner IS NOT NULL FOR UPDATE OF l SKIP LOCKED
 ){_LOSE}"""
 
 _CARRIED: LiteralString = f"""
@@ -65,17 +68,33 @@ FROM live l JOIN run r ON r.run_id = l.run_id
 WHERE l.state = 'unknown' AND l.due_at <= onward_now()
   AND (l.block_reason IS NULL OR r.hold = 'cancel' AND l.block_reason <> 'unknown_effect')
   AND (%(run_id)s::text IS NULL OR l.run_id = %(run_id)s)
-ORDER BY l.due_at LIMIT %(limit)s"""
+  AND (l.run_id, l.branch) > (%(after_run)s, %(after_branch)s)
+ORDER BY l.run_id, l.branch LIMIT %(limit)s"""
+
+#: (run, branch) of the last row of a batch: the next goes on from there, so that rows which cannot be
+#: handled never keep those behind them from being reached.
+Place: TypeAlias = tuple[str, str]
+START: Place = ("", "")
 
 
-def expire(*, limit: int) -> int:
+def expired(*, limit: int, after: Place = START) -> list[BranchRef]:
+    """Running steps whose lease is over."""
+    rows = database.fetch(
+        "SELECT run_id, branch, revision FROM live"
+        " WHERE lease_expires_at <= onward_now() AND owner IS NOT NULL"
+        " AND (run_id, branch) > (%(after_run)s, %(after_branch)s) ORDER BY 1, 2 LIMIT %(limit)s",
+        _page(limit, after),
+    )
+    return [BranchRef(*row) for row in rows]
+
+
+def expire(refs: Sequence[BranchRef]) -> int:
     """Turn running steps whose lease is over into unknown ones; returns how many."""
-    with database.transaction() as link:
-        failpoint(FailPoint.S1)
-        row = link.execute(
-            _EXPIRED,
-            {"limit": limit, "crashed": 0, "cause": "expired", "reason": "the owner fell silent"},
-        ).fetchone()
+    failpoint(FailPoint.S1)
+    row = database.fetch_one(
+        _EXPIRED,
+        {**_arrays(refs), "crashed": 0, "cause": "expired", "reason": "the owner fell silent"},
+    )
     failpoint(FailPoint.S2)
     return int(row[0]) if row else 0
 
@@ -130,12 +149,14 @@ def owners_pids(start_id: str) -> list[tuple[int, int]]:
     return [(row[0], row[1]) for row in rows]
 
 
-def unknown_steps(*, limit: int, run_id: str | None = None) -> list[StaleStep]:
+def unknown_steps(
+    *, limit: int, run_id: str | None = None, after: Place = START
+) -> list[StaleStep]:
     """Unknown steps that are due and not blocked, as ``decide`` wants them.
 
     A cancelled run's blocked steps are decided again, unless the world must be asked first.
     """
-    rows = database.fetch(_UNKNOWN, {"limit": limit, "run_id": run_id})
+    rows = database.fetch(_UNKNOWN, {**_page(limit, after), "run_id": run_id})
     return [
         StaleStep(
             run_id=row[0], branch=row[1], step_key=row[2], revision=row[3],
@@ -216,7 +237,7 @@ def cancel_branches(refs: Sequence[BranchRef]) -> list[str]:
     return [row[0] for row in rows]
 
 
-def cancellable(*, limit: int) -> list[BranchRef]:
+def cancellable(*, limit: int, after: Place = START) -> list[BranchRef]:
     """Branches that nothing holds, nothing is in doubt about, and nothing will come of.
 
     Those of cancelled runs, and those below a group member that a tolerated failure has ended: the
@@ -229,18 +250,20 @@ def cancellable(*, limit: int) -> list[BranchRef]:
           AND (coalesce(r.hold = 'cancel', false) OR (l.branch LIKE '%%/%%' AND NOT EXISTS (
               SELECT 1 FROM live up
               WHERE up.run_id = l.run_id AND up.branch = regexp_replace(l.branch, '/[^/]*$', ''))))
+          AND (l.run_id, l.branch) > (%(after_run)s, %(after_branch)s)
         ORDER BY 1, 2 LIMIT %(limit)s""",
-        {"limit": limit},
+        _page(limit, after),
     )
     return [BranchRef(*row) for row in rows]
 
 
-def held_runs(*, limit: int) -> list[str]:
+def held_runs(*, limit: int, after: str = "") -> list[str]:
     """Held runs that have not been given their final state yet."""
     rows = database.fetch(
-        "SELECT run_id FROM run r WHERE r.hold IS NOT NULL AND (r.state IN ('pending', 'running', 'blocked')"
-        " OR r.hold = 'cancel' AND r.state = 'failed') ORDER BY run_id LIMIT %(limit)s",
-        {"limit": limit},
+        "SELECT run_id FROM run r WHERE r.hold IS NOT NULL AND run_id > %(after)s"
+        " AND (r.state IN ('pending', 'running', 'blocked') OR r.hold = 'cancel' AND r.state = 'failed')"
+        " ORDER BY run_id LIMIT %(limit)s",
+        {"limit": limit, "after": after},
     )
     return [row[0] for row in rows]
 
@@ -273,3 +296,7 @@ def _arrays(refs: Sequence[BranchRef]) -> dict[str, object]:
         "branches": [ref.branch for ref in refs],
         "revisions": [ref.revision for ref in refs],
     }
+
+
+def _page(limit: int, after: Place) -> dict[str, object]:
+    return {"limit": limit, "after_run": after[0], "after_branch": after[1]}

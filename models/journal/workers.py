@@ -51,6 +51,14 @@ def stopped(start_id: str) -> None:
     )
 
 
+def holds_steps(start_id: str) -> bool:
+    """Whether some process of this start has a step."""
+    row = database.fetch_one(
+        "SELECT EXISTS (SELECT 1 FROM live WHERE starts_with(owner, %(id)s || '.'))", {"id": start_id}
+    )
+    return bool(row and row[0])
+
+
 def earlier_starts(name: str, *, start_id: str, pid_space: str) -> list[tuple[str, int, int]]:
     """(start id, pid, pid start time) of earlier starts of this name whose pids mean something here."""
     rows = database.fetch(

@@ -18,7 +18,7 @@ from ops.stack.local import Layout, LocalStack
 from ops.stack.state import StackState, own_identity
 from ops.stack.stopping import StopRequests
 from tasks import registry
-from tasks.shadowing import ShadowedPackage
+from tasks.errors import ShadowedPackage
 
 _LATENCY = "40-120"  #: milliseconds of an answer of the example's model server
 

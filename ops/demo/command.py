@@ -4,6 +4,7 @@ import json
 import os
 import secrets
 import sys
+from subprocess import SubprocessError
 from typing import Annotated
 
 import typer
@@ -59,7 +60,7 @@ def demo_command(  # noqa: PLR0917 - typer calls it by keyword
     try:
         with view:
             found = _perform(home, memory, view, continued=known is not None, naive=naive)
-    except (StackError, OnwardError, ReviewError, OSError) as error:
+    except (StackError, OnwardError, ReviewError, OSError, SubprocessError) as error:
         Console(stderr=True, highlight=False, soft_wrap=True).print(
             f"onward demo: {error}", markup=False
         )

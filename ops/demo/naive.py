@@ -7,6 +7,7 @@ first-out queue files nothing before almost everything is read.
 
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -20,9 +21,9 @@ from ops.demo import batch
 from ops.demo.records import FaultRecord
 from ops.demo.schedule import FaultKind
 from ops.demo.session import TICK
-from ops.demo.stage import LATENCY, TIMES, Stage, root
+from ops.demo.stage import TIMES, Stage, root
 from ops.demo.view import View
-from ops.demo.witnesses import Testimony, Witnesses, witnesses
+from ops.demo.witnesses import Witnessed, Witnesses, witnesses
 from ops.stack import Program, StackError
 from ops.stack import Stage as Order
 from ops.stack.identity import session_members
@@ -36,6 +37,13 @@ VISIBILITY = 30  #: seconds; Redis' default is an hour, which nobody would wait 
 PATIENCE = 125.0
 _QUIET = 10.0  #: seconds of silence with an empty broker: nothing can come any more
 _LIMIT = 420.0  #: seconds for everything
+_SUBMIT_TIMEOUT = 60.0
+_SUBMIT = """
+import sys
+from examples.contract_review import naive
+for number, uri in enumerate(sys.argv[1:], start=1):
+    naive.submit(uri, run=f"naive-{number}")
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +51,7 @@ class NaiveResult:
     """What plain chains made of the same work."""
 
     documents: int
-    testimony: Testimony
+    testimony: Witnessed
     seconds: float
     faults: tuple[str, ...]
 
@@ -80,7 +88,7 @@ class Comparison:
         world = self._start()
         uris = batch.documents(self.documents)
         began = time.monotonic()
-        _submit(uris)
+        self._submit(uris)
         self.view.say(f"the same {len(uris)} contracts on plain Celery chains")
         testimony = self._watch(world)
         if testimony is None:
@@ -98,13 +106,31 @@ class Comparison:
         supervisor.stop(*ours, in_a_hurry=lambda: self.stop.in_a_hurry)
         store = self.stage.memory.store(self.stage.home) / "naive"
         world = witnesses(
-            self.stage.home, store, latency=LATENCY, root=root(), prefix=PREFIX, keys=False
+            self.stage.home,
+            store,
+            latency=self.stage.size.latency,
+            root=root(),
+            prefix=PREFIX,
+            keys=False,
         )
         self.stage.start_outside(world)
-        os.environ["ONWARD_NAIVE_BROKER_URL"] = self.stage.servers.broker_url
         for number in range(1, self.stage.size.workers + 1):
             supervisor.start(self._worker(f"{PREFIX}{number}", world))
         return world
+
+    def _submit(self, uris: Sequence[str]) -> None:
+        # A process of its own: chains leave results behind that talk to the broker when they go.
+        subprocess.run(
+            [sys.executable, "-c", _SUBMIT, *uris],
+            cwd=root(),
+            env=self._environment,
+            check=True,
+            timeout=_SUBMIT_TIMEOUT,
+        )
+
+    @property
+    def _environment(self) -> dict[str, str]:
+        return {**os.environ, "ONWARD_NAIVE_BROKER_URL": self.stage.servers.broker_url}
 
     def _worker(self, name: str, world: Witnesses) -> Program:
         argv = (
@@ -117,7 +143,7 @@ class Comparison:
             f"{name}@%h",
         )
         environment = {
-            **os.environ,
+            **self._environment,
             **world.environment,
             "ONWARD_NAIVE_VISIBILITY_TIMEOUT": str(VISIBILITY),
         }
@@ -130,7 +156,7 @@ class Comparison:
             stage=Order.WORKER,
         )
 
-    def _watch(self, world: Witnesses) -> Testimony | None:
+    def _watch(self, world: Witnesses) -> Witnessed | None:
         due = [fault for fault in self.faults if fault.kind in _BLOWS]
         began = moved = told = time.monotonic()
         known = world.testify()
@@ -210,15 +236,7 @@ _BLOWS: dict[FaultKind, Callable[[Comparison, str], None]] = {
 }
 
 
-def _submit(uris: Sequence[str]) -> None:
-    # The app takes its broker's address from the environment when it is imported.
-    from examples.contract_review import naive  # noqa: PLC0415
-
-    for number, uri in enumerate(uris, start=1):
-        naive.submit(uri, run=f"naive-{number}")
-
-
-def _ask(world: Witnesses, known: Testimony) -> Testimony:
+def _ask(world: Witnesses, known: Witnessed) -> Witnessed:
     try:
         return world.testify()
     except OSError:

@@ -8,7 +8,7 @@ from examples.contract_review.estimate import CALLS_PER_DOCUMENT
 from ops.demo.evidence import Progress
 from ops.demo.records import FaultRecord
 from ops.demo.schedule import WORKER_FAULTS
-from ops.demo.witnesses import Testimony
+from ops.demo.witnesses import Witnessed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,7 +16,7 @@ class Report:
     """Everything that was counted, by whom it was counted."""
 
     progress: Progress
-    testimony: Testimony
+    testimony: Witnessed
     steps_executed: int
     leases_held: int
     results_kept: int  #: results that existed before some fault

@@ -72,11 +72,9 @@ def plan_faults(
 def _places(documents: int, count: int, lots: random.Random) -> list[int]:
     """Evenly spaced, each but the first a little early or late."""
     distance = (LAST - FIRST) * documents / max(1, count - 1)
-    middle = (FIRST + LAST) / 2 * documents
-    start = FIRST * documents if count > 1 else middle
+    first = (FIRST if count > 1 else (FIRST + LAST) / 2) * documents
+    moved = [lots.uniform(-_JITTER, _JITTER) * distance for _ in range(count)]
     return [
-        round(
-            start + distance * index + (lots.uniform(-_JITTER, _JITTER) * distance if index else 0)
-        )
+        int(min(LAST * documents, max(first, first + distance * index + moved[index])))
         for index in range(count)
     ]

@@ -16,7 +16,7 @@ from ops.demo.report import Report
 from ops.demo.schedule import PlannedFault
 from ops.demo.stage import Stage
 from ops.demo.view import View, WorkerRow
-from ops.demo.witnesses import Testimony
+from ops.demo.witnesses import Witnessed
 from ops.stack.stopping import StopRequests
 
 TICK = 0.1  #: seconds between two looks
@@ -44,6 +44,7 @@ class Session:
     def run(self, planned: Sequence[PlannedFault]) -> Report | None:
         """Bring the batch to its end. None: someone asked to stop before that."""
         keepsake = Keepsake(self.memory.batch_id)
+        keepsake.take()
         scene = Scene(self.stage, self.memory.batch_id, keepsake, self.view.say)
         director = Director(scene, planned, tokens=self._spent, on_record=self._keep)
         try:
@@ -120,7 +121,7 @@ class Session:
             problems=tuple(self.problems),
         )
 
-    def _testimony(self) -> Testimony:
+    def _testimony(self) -> Witnessed:
         deadline = time.monotonic() + _CLOSING
         while True:
             try:
@@ -141,7 +142,8 @@ def begin(stage: Stage, view: View, stop: StopRequests) -> Session:
     memory.forget_others(stage.home)
     session = Session(stage, view, stop, memory)
     made = batch.submit(memory.batch_id, batch.documents(memory.documents))
-    view.say(f"{made} contracts submitted as {memory.batch_id}")
+    if made:
+        view.say(f"{made} contracts submitted as {memory.batch_id}")
     return session
 
 

@@ -20,9 +20,11 @@ from ops.stack.stopping import StopRequests
 AGENT = "examples.contract_review.agent"
 WORKERS, BEATS = 3, 2
 LATENCY = "700-2000"  #: milliseconds of an LLM call; about that of a small hosted model
-#: The product's proportions at a fifth of its times, so that a rescue by lease takes seconds.
+SHORT_LATENCY = "300-900"  #: in a batch too small to keep the slots busy
+#: A third of the product's times or less, so that a rescue by lease takes seconds; a worker on a busy
+#: machine is back before its leases end.
 TIMES = {
-    "ONWARD_LEASE_TTL": "8",
+    "ONWARD_LEASE_TTL": "10",
     "ONWARD_HEARTBEAT": "2",
     "ONWARD_TRUST_MARGIN": "1",
     "ONWARD_SWEEP_PERIOD": "1",
@@ -45,6 +47,10 @@ class Size:
     @classmethod
     def of(cls, documents: int) -> "Size":
         return cls(WORKERS, max(1, min(3, documents // 12)))
+
+    @property
+    def latency(self) -> str:
+        return LATENCY if self.concurrency > 1 else SHORT_LATENCY
 
     @property
     def environment(self) -> Mapping[str, str]:
@@ -120,7 +126,7 @@ class Stage(LocalStack):
 
     def _start_services(self) -> None:
         store = self.memory.store(self.home)
-        self._outside = witnesses(self.home, store, latency=LATENCY, root=root())
+        self._outside = witnesses(self.home, store, latency=self.size.latency, root=root())
         self.start_outside(self._outside)
         world = {**self.layout.environment, **self._outside.environment}
         self.layout = replace(self.layout, environment=world)

@@ -117,7 +117,9 @@ def _verdict(report: Report) -> Text:
     if found:
         return Text("FAILED\n" + "\n".join(f"- {sentence}" for sentence in found), style="bold red")
     faults = len(report.faults) + len(report.earlier)
+    through = f" through {faults} faults" if faults else ""
     return Text(
-        f"Every document was filed once through {faults} faults, and no finished step was repeated.",
+        f"Every document was filed once{through} in {report.seconds:.0f} s, and no finished step was "
+        "repeated.",
         style="bold green",
     )

@@ -9,14 +9,12 @@ from typing import Protocol, Self
 
 from rich.console import Console, Group
 from rich.live import Live
-from rich.panel import Panel
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
 from ops.demo.evidence import Progress
 
-_LINES = 12  #: of the log on the screen
 _PLAIN_PERIOD = 5.0  #: seconds between two lines of progress where there is no screen
 _RATE_WINDOW = 20.0  #: seconds over which the rate is taken
 
@@ -86,38 +84,36 @@ class PlainView:
 
 
 class LiveView:
-    """A screen that is drawn anew several times a second."""
+    """Lines that scroll by, and below them a bar and the workers, drawn anew several times a second."""
 
     def __init__(self) -> None:
-        self._lines: deque[str] = deque(maxlen=_LINES)
         self._rate = Rate()
         self._began = time.monotonic()
-        self._live = Live(console=Console(), refresh_per_second=5, transient=True)
+        self._live = Live(console=Console(highlight=False), refresh_per_second=5, transient=True)
 
     def __enter__(self) -> Self:
         self._live.__enter__()
         return self
 
-    def __exit__(self, *exc: object) -> None:
+    def __exit__(self, *_exc: object) -> None:
         self._live.__exit__(None, None, None)
 
     def say(self, line: str) -> None:
-        self._lines.append(f"{time.monotonic() - self._began:6.1f} s  {line}")
-        if not self._rate_known:
-            self._live.update(self._log())
+        at = Text(f"{time.monotonic() - self._began:6.1f} s  ", style="dim")
+        self._live.console.print(at + Text(line, style=_style(line)))
 
     def show(self, progress: Progress, *, elapsed: float, workers: Sequence[WorkerRow]) -> None:
         self._rate.note(elapsed, progress.completed)
         bar = ProgressBar(total=max(1, progress.documents), completed=progress.completed)
         summary = Text(_summary(progress, self._rate))
-        self._live.update(Group(bar, summary, _workers_table(workers), self._log()))
+        self._live.update(Group(bar, summary, _workers_table(workers)))
 
-    @property
-    def _rate_known(self) -> bool:
-        return self._rate.eta(1) is not None
 
-    def _log(self) -> Panel:
-        return Panel(Text("\n".join(self._lines)), title="what happens", title_align="left")
+def _style(line: str) -> str:
+    """Green for what was overcome, red for what was struck."""
+    if "recovered by" in line or "first contract" in line:
+        return "green"
+    return "red" if "(pid" in line and ": " in line else ""
 
 
 def choose(*, plain: bool) -> View:

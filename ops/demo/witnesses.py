@@ -45,7 +45,7 @@ class Service:
 
 
 @dataclass(frozen=True, slots=True)
-class Testimony:
+class Witnessed:
     """What the outside world counted."""
 
     filings: int
@@ -78,10 +78,10 @@ class Witnesses:
             "ONWARD_REGISTRY_URL": self.registry.url,
         }
 
-    def testify(self) -> Testimony:
+    def testify(self) -> Witnessed:
         """Ask both. Raises OSError when one does not answer."""
         filed, asked = self.registry.get("/stats"), self.model.get("/stats")
-        return Testimony(
+        return Witnessed(
             filings=filed["filings"],
             distinct=filed["distinct_documents"],
             duplicate_filings=filed["duplicate_filings"],

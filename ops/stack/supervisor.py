@@ -75,6 +75,8 @@ class Supervisor:
         known = self._members.get(program.name)
         if known is not None and _runs(known):
             raise StackError(f"{program.name} already runs as pid {self.pids[program.name]}")
+        if known is not None:
+            self._let_go(known)  # it ended since the last poll, and nobody will ask for it again
         member = self._members[program.name] = _Member(program, restart)
         wait_to_start(program.name, lambda: self._launch(member, EventKind.STARTED))
 

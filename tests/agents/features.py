@@ -1,159 +1,144 @@
-"""One workflow whose input chooses the feature of the engine that its run shows."""
+"""What authors may ask of a step: limits, rates, retries, progress, tolerance, async."""
 
 import asyncio
 import os
-import subprocess
-import sys
+import signal
 import time
-from pathlib import Path
+from typing import Any
 
-from tasks import Context, Then, group, step, workflow
+from tasks import Context, group, step, workflow
 from tasks.canvas import Canvas
-from tests.agents.outside import ask, note
-
-FOREVER = 300.0  #: seconds; only a limit or a signal ends such a body
-
-
-class Refused(Exception):
-    """A known failure."""
-
-
-@step
-def early(ctx: Context, name: str) -> str:
-    note(ctx)
-    return name
+from tests.agents.outside import create, earlier_notes, note
 
 
 @step(rate_limit="5/s")
-def paced(ctx: Context, number: int) -> int:
+def metered(ctx: Context, number: int) -> int:
     note(ctx)
     return number
 
 
+@workflow("feature-rate", version="1")
+def rate(number: int) -> Canvas:
+    return metered.s(number)
+
+
 @step
-async def concurrent(ctx: Context, name: str) -> list[str]:
+async def patient(ctx: Context, number: int) -> int:
+    first, second = await asyncio.gather(_later(number), _later(1))
+    return first + second
+
+
+async def _later(number: int) -> int:
+    await asyncio.sleep(0.01)
+    return number
+
+
+@workflow("feature-async", version="1")
+def asynchronous(number: int) -> Canvas:
+    return patient.s(number)
+
+
+@step(soft_time_limit=0.5, time_limit=20)
+def overdue(ctx: Context) -> str:
     note(ctx)
-    return await asyncio.gather(*(asyncio.to_thread(ask, f"{name}-{one}") for one in "ab"))
+    time.sleep(15)
+    return "never"
 
 
-@step(soft_time_limit=0.5, time_limit=30)
-def endless(ctx: Context, name: str) -> str:
-    note(ctx)
-    time.sleep(FOREVER)
-    return name
+@workflow("feature-soft-limit", version="1")
+def soft_limit() -> Canvas:
+    return overdue.s()
 
 
-@step(soft_time_limit=0.5, time_limit=1.5)
-def deaf(ctx: Context, name: str) -> str:
-    """The first attempt hears no warning, so that the pool has to kill it."""
+@step(soft_time_limit=0.3, time_limit=1)
+def deaf(ctx: Context, intent: str) -> str:
+    """Hears neither the soft limit nor the request to end that comes before the kill."""
     note(ctx)
     if ctx.attempt == 1:
+        until = time.monotonic() + 60
+        while time.monotonic() < until:
+            try:
+                time.sleep(60)
+            except BaseException:  # noqa: S112 - this is what makes it deaf
+                continue
+    return create(ctx, intent)
+
+
+@workflow("feature-hard-limit", version="1")
+def hard_limit(intent: str) -> Canvas:
+    return deaf.s(intent)
+
+
+@step(soft_time_limit=0.3, time_limit=1)
+def always_deaf(ctx: Context) -> None:
+    note(ctx)
+    while True:
         try:
-            time.sleep(FOREVER)
-        except Exception:
-            note(ctx, "warned")
-            time.sleep(FOREVER)
-    return f"{name} by attempt {ctx.attempt}"
+            time.sleep(60)
+        except Exception:  # noqa: S112 - the soft limit; the request to end gets through
+            continue
+
+
+@workflow("feature-always-deaf", version="1")
+def poison_by_limit() -> Canvas:
+    return always_deaf.s()
 
 
 @step
-def slow(ctx: Context, name: str) -> str:
-    note(ctx)
-    ctx.progress(3, 10, f"pages of {name}")
-    ask(name)
-    return name
+def talkative(ctx: Context, intent: str) -> str:
+    ctx.progress(3, 10, "pages")
+    return create(ctx, intent)
+
+
+@workflow("feature-progress", version="1")
+def progress(intent: str) -> Canvas:
+    return talkative.s(intent)
 
 
 @step(untracked=True)
-def blind(ctx: Context, name: str) -> str:
+def untracked(ctx: Context, intent: str) -> str:
     note(ctx)
-    ask(name)
-    return name
+    return create(ctx, intent)
+
+
+@workflow("feature-untracked", version="1")
+def untracked_run(intent: str) -> Canvas:
+    return untracked.s(intent)
 
 
 @step
-def member(ctx: Context, number: int, *, name: str, failing: list[int]) -> int:
-    note(ctx, number=number)
-    ask(f"{name}-{number}")
-    if number in failing:
-        raise Refused(f"member {number} of {name}")
+def member(ctx: Context, number: int) -> int:
+    note(ctx)
+    if number % 2:
+        raise ValueError(f"{number} is odd")
     return number
 
 
 @step
-def after_member(ctx: Context, number: int) -> int:
-    note(ctx)
-    return number
-
-
-@step
-def joined(ctx: Context, results: list[object]) -> list[object]:
+def collect(ctx: Context, results: list[Any]) -> list[Any]:
     note(ctx)
     return results
 
 
-@step(max_retries=3, retry_backoff=0.2, retry_jitter=False)
-def stubborn(ctx: Context, name: str) -> int:
+@workflow("feature-tolerant", version="1")
+def tolerant(size: int) -> Canvas:
+    return group((member.s(number) for number in range(size)), tolerant=True) | collect.s()
+
+
+@workflow("feature-strict", version="1")
+def strict(size: int) -> Canvas:
+    return group(member.s(number) for number in range(size)) | collect.s()
+
+
+@step(max_retries=2, default_retry_delay=0.1)
+def unlucky(ctx: Context) -> None:
+    """Fails at each attempt but the second, which dies."""
     note(ctx)
-    if ctx.attempt < 4:
-        raise Refused(f"{name}, attempt {ctx.attempt}")
-    return ctx.attempt
+    if len(earlier_notes(ctx, "body")) == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    raise ValueError("bad luck")
 
 
-@step(max_retries=1, default_retry_delay=0)
-def crashing(ctx: Context, name: str) -> str:
-    """Fails, is killed, fails: one failure more than it may."""
-    note(ctx)
-    if ctx.attempt == 2:
-        ask(name)
-    raise Refused(f"{name}, attempt {ctx.attempt}")
-
-
-@step
-def parent(ctx: Context, name: str) -> bool:
-    """Starts a process outside its own group, and tells the next attempt whether that still runs."""
-    pid_file = Path(os.environ["ONWARD_TEST_NOTES"]).with_name(f"{name}.pid")
-    if ctx.attempt == 1:
-        stray = subprocess.Popen(
-            [sys.executable, "-c", f"import time; time.sleep({FOREVER})"], start_new_session=True
-        )
-        pid_file.write_text(str(stray.pid))
-        ask(name)
-    return Path(f"/proc/{pid_file.read_text()}/exe").exists()  # no zombie has one
-
-
-@step
-def think(ctx: Context, thoughts: list[int], *, until: int) -> list[int] | Then[list[int]]:
-    note(ctx)
-    thoughts = [*thoughts, len(thoughts)]
-    return Then(thoughts, think.s(until=until)) if len(thoughts) < until else thoughts
-
-
-@step
-def logged(ctx: Context, name: str) -> str:
-    ctx.log.info("reading %s", name)
-    return name
-
-
-def _members(name: str, failing: list[int]) -> list[Canvas]:
-    return [member.s(number, name=name, failing=failing) | after_member.s() for number in range(4)]
-
-
-@workflow("features", version="1")
-def features(feature: str, name: str) -> Canvas:
-    """The plan of one feature; ``name`` is what it is known by outside."""
-    if feature == "paced":
-        return group(paced.s(number) for number in range(12)) | joined.s()
-    if feature == "strict":
-        return group(_members(name, [1, 3])) | joined.s()
-    if feature == "tolerant":
-        return group(_members(name, [1, 3]), tolerant=True) | joined.s()
-    if feature == "think":
-        return think.s([], until=4) | joined.s()
-    single = {
-        each.local_name: each
-        for each in (
-            concurrent, endless, deaf, slow, blind, stubborn, crashing, parent, logged,
-        )
-    }  # fmt: skip
-    return early.s(name) | single[feature].s()
+@workflow("feature-budget", version="1")
+def budget() -> Canvas:
+    return unlucky.s()

@@ -33,7 +33,7 @@ def _copy(run_id: str) -> Wakeup:
 def _unacked(world: World, run_id: str) -> int:
     """Messages of this run that some worker holds, as the broker knows it."""
     held = world.broker.hvals(f"{settings().key_prefix}unacked")
-    return sum(run_id.encode() in message for message in held)  # type: ignore[union-attr]
+    return sum(run_id.encode() in message for message in held)
 
 
 def _start_long_step(world: World, intent: str) -> str:

@@ -36,8 +36,13 @@ def poisoned(make_world: Callable[..., AbstractContextManager[World]]) -> Iterat
         started["encode"] = world.start("rough-encode", size=1)
         # No recovery runs yet, so this is between attempts 1 and 2 of every one.
         wait_until(
-            lambda: all(world.bodies(run_id) == 1 for run_id in started.values())
-            and all(world.step(run_id, _key(world, run_id)).state == "unknown" for run_id in started.values()),
+            lambda: (
+                all(world.bodies(run_id) == 1 for run_id in started.values())
+                and all(
+                    world.step(run_id, _key(world, run_id)).state == "unknown"
+                    for run_id in started.values()
+                )
+            ),
             timeout=30,
             what="every first attempt is dead",
         )
@@ -57,7 +62,9 @@ def test_C09_three_bodies_and_then_a_person(poisoned: Poisoned, how: str) -> Non
     assert poisoned.flushed
     world.wait_run(run_id, "blocked")
     step = world.step(run_id, _key(world, run_id))
-    assert world.bodies(run_id) == 3, "the attempt is counted before the body, and outlives FLUSHALL"
+    assert world.bodies(run_id) == 3, (
+        "the attempt is counted before the body, and outlives FLUSHALL"
+    )
     assert (step.attempt, step.crashes, step.block_reason) == (3, 3, "poison_step")
     assert DEATHS.get(how, "MemoryError") in str(step.error)
     assert why(run_id).word == "poison_step"

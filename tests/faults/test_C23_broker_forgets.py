@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 
 import pytest
 import redis
@@ -56,7 +57,9 @@ def _nothing_left_in_the_broker(world: World) -> None:
 def test_C23_flushall_and_restart(world: World, servers: Servers) -> None:
     armed = "P6:kill@kill-P6.charge,P7:kill@kill-P7.charge"
     world.cluster.worker("worker-1", concurrency=7, env={"ONWARD_FAILPOINTS": armed})
-    killed = {point: world.start(f"kill-{point}", intent=f"forgot-{point}") for point in ("P6", "P7")}
+    killed = {
+        point: world.start(f"kill-{point}", intent=f"forgot-{point}") for point in ("P6", "P7")
+    }
     running = {f"running-{number}": "" for number in range(7)}
     for intent in running:
         world.fx.hold(intent, "after")
@@ -83,7 +86,7 @@ def test_C23_flushall_and_restart(world: World, servers: Servers) -> None:
 @contextmanager
 def _configured(world: World, **options: object) -> Iterator[None]:
     names = {name.replace("_", "-"): value for name, value in options.items()}
-    before = {name: world.broker.config_get(name)[name] for name in names}  # type: ignore[index]
+    before = {name: str(world.broker.config_get(name)[name]) for name in names}
     for name, value in names.items():
         world.broker.config_set(name, str(value))
     try:
@@ -101,7 +104,9 @@ def test_C23_a_full_broker_refuses_every_write(world: World) -> None:
         world.fx.hold(intent, "after")
         running[intent] = world.start("effects", intent=intent)
         world.fx.wait_held(intent)
-    queued = {f"queued-full-{n}": world.start("effects", intent=f"queued-full-{n}") for n in range(3)}
+    queued = {
+        f"queued-full-{n}": world.start("effects", intent=f"queued-full-{n}") for n in range(3)
+    }
     with _configured(world, maxmemory="1mb"):
         with pytest.raises(redis.exceptions.OutOfMemoryError):
             world.broker.set("refused", "x")
@@ -113,7 +118,9 @@ def test_C23_a_full_broker_refuses_every_write(world: World) -> None:
         )
         late = {f"late-{n}": world.start("effects", intent=f"late-{n}") for n in range(3)}
         refused_until = time.monotonic() + 3 * settings().publish_grace
-        wait_until(lambda: time.monotonic() > refused_until, what="several publications were refused")
+        wait_until(
+            lambda: time.monotonic() > refused_until, what="several publications were refused"
+        )
         for run_id in running.values():
             assert world.step(run_id, "report").state == "pending"
             assert world.attempts(run_id) == {"prepare": 1, "charge": 1}
@@ -127,7 +134,7 @@ def test_C23_the_queue_is_evicted(world: World) -> None:
     runs = {f"evicted-{n}": world.start("effects", intent=f"evicted-{n}") for n in range(5)}
     key = f"{settings().key_prefix}{QUEUE}"
     assert world.broker.exists(key)
-    used = int(world.broker.info("memory")["used_memory"])  # type: ignore[index]
+    used = int(world.broker.info("memory")["used_memory"])
     with _configured(world, maxmemory_policy="allkeys-lru", maxmemory=used + 2_000_000):
         number = 0
         while world.broker.exists(key):
@@ -143,7 +150,7 @@ def test_C23_the_queue_is_evicted(world: World) -> None:
 
 def test_C23_an_older_state_of_the_broker_returns(world: World) -> None:
     runs = {f"rewound-{n}": world.start("effects", intent=f"rewound-{n}") for n in range(3)}
-    old = {key: world.broker.dump(key) for key in world.broker.keys(f"*{QUEUE}*")}  # type: ignore[union-attr]
+    old = {key: world.broker.dump(key) for key in world.broker.keys(f"*{QUEUE}*")}
     assert old
     for intent in runs:
         world.fx.hold(intent, "after")
@@ -153,14 +160,14 @@ def test_C23_an_older_state_of_the_broker_returns(world: World) -> None:
 
     world.broker.flushdb()  # what was sent since is lost ...
     for key, value in old.items():
-        world.broker.restore(key, 0, value, replace=True)  # type: ignore[arg-type]
+        world.broker.restore(key, 0, value, replace=True)
     for intent in runs:
         world.fx.release(intent)
 
     world.wait_runs(list(runs.values()), timeout=_recovery_limit())
     _ran_once(world, runs)
     for run_id in runs.values():  # ... and what was done already came again, and was dropped
-        wait_until(lambda run_id=run_id: world.duplicates(run_id) >= 1, what="the old message is counted")  # type: ignore[misc]
+        wait_until(partial(world.duplicates, run_id), what="the old message is counted")
     _nothing_left_in_the_broker(world)
     rows = database.fetch("SELECT count(*) FROM live", {})
     assert rows == [(0,)]

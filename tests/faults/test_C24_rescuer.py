@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 
 import psycopg
 import pytest
@@ -181,9 +182,8 @@ def test_C24_e_a_backlog_of_steps_does_not_starve_the_sweep(world: World) -> Non
     wait_until(lambda: _done(run_id) > 50, what="the backlog is being worked on")
     started = _sweep_started()
     for _ in range(3):
-        last = started
         started = wait_until(
-            lambda last=last: found if (found := _sweep_started()) != last else None,  # type: ignore[misc]
+            partial(_sweep_started_after, started),
             timeout=2 * period,
             what="a sweep starts within two periods",
         )
@@ -195,6 +195,10 @@ def _done(run_id: str) -> int:
     return int(
         database.fetch("SELECT count(*) FROM step WHERE run_id = %(id)s", {"id": run_id})[0][0]
     )
+
+
+def _sweep_started_after(last: str | None) -> str | None:
+    return found if (found := _sweep_started()) != last else None
 
 
 def _sweep_started() -> str | None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import pytest
 
 from models.settings import settings
+from tests.support.fx import Where
 from tests.support.invariants import check_invariants
 from tests.support.waiting import wait_until
 from tests.support.world import World
@@ -16,7 +17,7 @@ from tests.support.world import World
 MODES = ("hop", "sticky")
 POINTS = ("P0", "P1", "P2", "P3", "P4", "P5", "P6", "P7")
 #: Held by the outside service before or after its effect, and killed from outside.
-IN_THE_BODY = {"P2": "before", "P3": "after"}
+IN_THE_BODY: dict[str, Where] = {"P2": "before", "P3": "after"}
 #: How often `charge` is claimed, and requested from the outside world, after one kill at it.
 CHARGED = {
     "P0": (1, 1), "P1": (2, 1), "P2": (2, 2), "P3": (2, 2), "P4": (2, 2), "P5": (1, 1), "P6": (1, 1),
@@ -72,11 +73,15 @@ def test_kill_anywhere(here: Here, point: str) -> None:
     world.fx.release(intent)  # the request of the dead attempt lands now, after everything
 
     calls = CHARGED[point][1]
-    wait_until(lambda: world.fx.calls(intent) == calls, what=f"{intent} was requested {calls} times")
+    wait_until(
+        lambda: world.fx.calls(intent) == calls, what=f"{intent} was requested {calls} times"
+    )
     assert world.fx.effects(intent) == 1
     assert len(world.fx.keys(intent)) == 1
     assert world.attempts(run_id) == here.attempts(point)
-    assert world.value(run_id, "report")["resource_id"] == world.value(run_id, "charge")["resource_id"]
+    assert (
+        world.value(run_id, "report")["resource_id"] == world.value(run_id, "charge")["resource_id"]
+    )
     check_invariants(settings().database_url, run_id, before=before)
     wait_until(
         lambda: world.cluster.logs("worker-1").count("signal 9 (SIGKILL)") > deaths,

@@ -4,7 +4,8 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import replace
+from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -17,7 +18,6 @@ from tests.support.world import World
 
 #: Much longer than any test: what comes back before it was not waited for.
 LONG_LEASE = {"ONWARD_LEASE_TTL": "600"}
-GRACE = {"ONWARD_SHUTDOWN_GRACE": "4"}
 
 
 @pytest.fixture(scope="module")
@@ -50,14 +50,6 @@ def _charged_twice(world: World, run_id: str, intent: str) -> None:
     assert world.attempts(run_id) == {"prepare": 1, "charge": 2, "report": 1}
     assert (world.fx.calls(intent), world.fx.effects(intent)) == (2, 1)
     check_invariants(settings().database_url, run_id)
-
-
-def _same_name(world: World, log: str, **env: str) -> int:
-    """Start a worker of the node name `worker-1` beside the one that has it."""
-    services = replace(world.cluster.services, environment={**world.cluster.env, **env})
-    program = services.worker("worker-1", concurrency=2)
-    renamed = replace(program, name=log, log=program.log.with_name(f"{log}.log"))
-    return world.cluster.start(renamed)
 
 
 def test_another_worker_takes_over_when_the_lease_is_over(world: World) -> None:
@@ -97,50 +89,25 @@ def test_what_a_dead_attempt_left_running_is_killed_before_the_step_runs_again(
     check_invariants(settings().database_url, run_id)
 
 
-def test_C25_a_step_that_ends_within_the_grace_runs_once(world: World) -> None:
-    old = world.cluster.worker("worker-1", env=GRACE)
-    run_id = _held(world, "effects", "within-grace", step_key="charge")
+def test_C25_in_place_a_leaving_worker_goes_no_further(world: World) -> None:
+    world.cluster.worker("worker-1", env={"ONWARD_STICKY": "true", "ONWARD_STICKY_SECONDS": "60"})
+    run_id = _held(world, "effects", "leaving", step_key="charge")
     world.cluster.send_signal("worker-1", signal.SIGTERM)
-    wait_until(
-        lambda: "soft shutdown" in world.cluster.logs("worker-1").lower(), what="it is draining"
-    )
-    late = [world.start("plain-one", value=number) for number in range(4)]
-    new = _same_name(world, "worker-1-again", **GRACE)
-    world.wait_runs(late)
-    world.fx.release("within-grace")
-    world.wait_run(run_id)
+    wait_until(lambda: "Leaving:" in world.cluster.logs("worker-1"), what="it is leaving")
+    world.fx.release("leaving")
+    wait_until(lambda: not world.cluster.is_running("worker-1"), timeout=30, what="it has left")
+    assert "charge" in world.results(run_id)
+    assert world.step(run_id, "report").attempt == 0
 
-    wait_until(lambda: not world.cluster.is_running("worker-1"), what="the old worker leaves")
+    world.cluster.worker("worker-2")
+    world.wait_run(run_id)
     assert world.attempts(run_id) == {"prepare": 1, "charge": 1, "report": 1}
-    assert (world.fx.calls("within-grace"), world.fx.effects("within-grace")) == (1, 1)
-    assert {one["parent"] for one in world.notes(run_id, "charge")} == {old}
-    after_term = [one["parent"] for run in (*late, run_id) for one in world.notes(run)][:-2]
-    assert set(after_term[:4]) == {new}, "the draining worker claimed something new"
-    assert {one["parent"] for one in world.notes(run_id, "report")} == {new}
+    assert (world.fx.calls("leaving"), world.fx.effects("leaving")) == (1, 1)
     check_invariants(settings().database_url, run_id)
 
 
-def test_C25_a_new_process_of_the_old_name_does_not_keep_the_old_attempt_alive(
-    world: World,
-) -> None:
-    world.cluster.worker("worker-1", env=GRACE)
-    run_id = _held(world, "effects", "old-name", step_key="charge")
-    world.cluster.send_signal("worker-1", signal.SIGTERM)
-    _same_name(world, "worker-1-again", **GRACE)
-    seen = world.step(run_id, "charge")
-    assert (seen.attempt, seen.state) == (1, "running"), "the old process lives and holds it"
-    world.cluster.kill("worker-1")
-    wait_until(
-        lambda: world.step(run_id, "charge").attempt == 2,
-        timeout=settings().lease_ttl + 2 * settings().sweep_period + 3,
-        what="the step is taken although a worker of that name is alive",
-    )
-    _charged_twice(world, run_id, "old-name")
-
-
-def _cpu_state(pid: int) -> str:
-    with open(f"/proc/{pid}/stat") as file:
-        return file.read().rpartition(")")[2].split()[0]
+def _is_paused(pid: int) -> bool:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
 
 def _lease(run_id: str) -> tuple[str, int]:
@@ -162,7 +129,7 @@ def _paused_with_its_answer(world: World, intent: str, point: str) -> tuple[str,
         world.wait_fired("P4")
         pid = world.holder(run_id)
         world.fx.hold(intent, "before")
-    wait_until(lambda: _cpu_state(pid) == "T", what="the owner is paused")
+    wait_until(partial(_is_paused, pid), what="the owner is paused")
     return run_id, pid
 
 
@@ -209,7 +176,7 @@ def test_C06_paused_after_the_commit_there_is_one_message_for_the_next_step(worl
         for point, run_id in runs.items()
     }
     for point, run_id in runs.items():
-        wait_until(lambda pid=paused[point]: _cpu_state(pid) == "T", what=f"{point} is paused")  # type: ignore[misc]
+        wait_until(partial(_is_paused, paused[point]), what=f"{point} is paused")
         world.wait_run(run_id)
         os.kill(paused[point], signal.SIGCONT)
     wait_until(

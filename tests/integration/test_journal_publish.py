@@ -83,12 +83,21 @@ def test_a_held_run_gets_no_message(journal: Journal, hold: str) -> None:
     assert taken() == []
 
 
-def test_priority_comes_first_then_age(journal: Journal) -> None:
+def test_priority_comes_first_then_how_long_it_has_been_due(journal: Journal) -> None:
     low, high, older = (submit_run(row_of("a"), priority=p) for p in (0, 5, 5))
     due(journal, low, high, older)
-    journal.make(high, publish_at="2020-01-02Z")
-    journal.make(older, publish_at="2020-01-01Z")
+    journal.make(high, due_at="2020-01-02Z")
+    journal.make(older, due_at="2020-01-01Z", publish_at="2020-01-03Z")
     assert taken() == [older, high, low]
+
+
+def test_runs_that_have_begun_go_before_a_backlog_of_new_ones(journal: Journal) -> None:
+    new = [submit_run(row_of("a")) for _ in range(3)]
+    further, retried = submit_run(row_of("a", "b")), submit_run(row_of("a"))
+    Worker().do(further, "a")
+    Worker().retry(Worker().take(retried, "a"))
+    due(journal, *new, further, retried)
+    assert taken() == [further, retried, *new]
 
 
 def test_batches_take_turns_however_large_they_are(journal: Journal) -> None:

@@ -14,15 +14,19 @@ from tests.support.threads import aside, at_once
 RUNNING = {"state": "running", "owner": "start-1.x", "lease_expires_at": "9999-01-01Z"}
 
 
+def expire(*, limit: int) -> int:
+    return rescue.expire(rescue.expired(limit=limit))
+
+
 def test_a_lease_is_over_at_its_end_and_not_before(journal: Journal) -> None:
     journal.freeze()
     run_id = submit_run(row_of("a"))
     claimed = Worker().take(run_id, "a")
     journal.advance(29.9)
-    assert rescue.expire(limit=10) == 0
+    assert expire(limit=10) == 0
     journal.advance(0.1)
-    assert rescue.expire(limit=10) == 1
-    assert rescue.expire(limit=10) == 0
+    assert expire(limit=10) == 1
+    assert expire(limit=10) == 0
 
     live, now = journal.live(run_id), journal.one("SELECT onward_now()")
     assert (live["state"], live["owner"], live["lease_expires_at"]) == ("unknown", None, None)
@@ -40,20 +44,56 @@ def test_a_lease_is_over_at_its_end_and_not_before(journal: Journal) -> None:
     assert event["detail"] == "the owner fell silent on worker-1"
 
 
-def test_a_lease_renewed_while_the_sweep_waits_is_left_alone(journal: Journal) -> None:
+def test_a_step_that_changed_since_it_was_seen_is_left_alone(journal: Journal) -> None:
+    journal.freeze()
+    run_ids = [submit_run(row_of("a")) for _ in range(3)]
+    claims = [Worker().take(run_id, "a") for run_id in run_ids]
+    journal.advance(31)
+    seen = rescue.expired(limit=10)
+    assert steps.renew([claims[0].lease], ttl=30)
+    for wrong_ref in wrong(seen[1]):
+        assert rescue.expire([wrong_ref]) == 0
+    with journal.holding("SELECT 1 FROM live WHERE run_id = %s FOR UPDATE", run_ids[2]) as other:
+        assert rescue.expire(seen) == 1
+        assert other.blocked == []
+    states = [journal.live(run_id)["state"] for run_id in run_ids]
+    assert states == ["running", "unknown", "running"]
+
+
+def test_a_lease_that_is_not_over_is_not_taken_whoever_asks(journal: Journal) -> None:
     journal.freeze()
     run_id = submit_run(row_of("a"))
-    claimed = Worker().take(run_id, "a")
+    Worker().take(run_id, "a")
+    journal.advance(29)
+    before = journal.image()
+    assert rescue.expire([journal.ref(run_id)]) == 0
+    assert journal.image() == before
+
+
+def test_a_step_without_an_owner_has_no_lease_to_lose(journal: Journal) -> None:
+    run_id = submit_run(row_of("a"))
+    journal.make(run_id, lease_expires_at="2000-01-01Z")
+    assert rescue.expired(limit=10) == []
+    assert rescue.expire([journal.ref(run_id)]) == 0
+
+
+def test_batches_go_on_from_where_the_last_one_ended(journal: Journal) -> None:
+    journal.freeze()
+    run_ids = sorted(submit_run(row_of("a")) for _ in range(5))
+    for run_id in run_ids:
+        Worker().take(run_id, "a")
     journal.advance(31)
-    statement = (
-        "UPDATE live SET lease_expires_at = onward_now() + interval '30 s', revision = revision + 1"
-        " WHERE run_id = %s"
-    )
-    with journal.holding(statement, run_id) as renewal:
-        assert rescue.expire(limit=10) == 0
-        assert renewal.blocked == []
-    assert rescue.expire(limit=10) == 1
-    assert steps.renew([claimed.lease], ttl=30) == set()
+    first = rescue.expired(limit=2)
+    rest = rescue.expired(limit=9, after=(run_ids[1], "0"))
+    assert [ref.run_id for ref in first + rest] == run_ids
+    rescue.expire(first + rest)
+    unknown_ids = [stale.run_id for stale in rescue.unknown_steps(limit=9, after=(run_ids[2], "0"))]
+    assert unknown_ids == run_ids[3:]
+    journal.look.execute("UPDATE run SET hold = 'cancel'")
+    journal.look.execute("UPDATE live SET state = 'pending'")
+    refs = rescue.cancellable(limit=9, after=(run_ids[3], "0"))
+    assert [ref.run_id for ref in refs] == run_ids[4:]
+    assert rescue.held_runs(limit=9, after=run_ids[1]) == run_ids[2:]
 
 
 def test_expiry_goes_in_batches(journal: Journal) -> None:
@@ -61,7 +101,7 @@ def test_expiry_goes_in_batches(journal: Journal) -> None:
     for _ in range(5):
         Worker().take(submit_run(row_of("a")), "a")
     journal.advance(31)
-    assert [rescue.expire(limit=2) for _ in range(4)] == [2, 2, 1, 0]
+    assert [expire(limit=2) for _ in range(4)] == [2, 2, 1, 0]
 
 
 def test_sweeps_at_once_lose_each_step_once(journal: Journal) -> None:
@@ -69,7 +109,7 @@ def test_sweeps_at_once_lose_each_step_once(journal: Journal) -> None:
     for _ in range(40):
         Worker().take(submit_run(row_of("a")), "a")
     journal.advance(31)
-    assert sum(at_once(*(lambda: rescue.expire(limit=100) for _ in range(4)))) == 40
+    assert sum(at_once(*(lambda: expire(limit=100) for _ in range(4)))) == 40
     assert journal.one("SELECT count(*) FROM event") == 40
     assert journal.one("SELECT count(*) FROM attempt") == 40
     assert journal.one("SELECT sum(lost) FROM live") == 40

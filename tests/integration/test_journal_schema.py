@@ -63,7 +63,7 @@ def test_retention_deletes_in_a_transaction_that_says_so(
         ("UPDATE run SET hold = 'pause'", "ck_run_hold"),
         ("UPDATE run SET state = 'completed'", "ck_run_result"),
         ("UPDATE run SET result_key = 'a'", "ck_run_result"),
-        ("INSERT INTO step VALUES ('r', 'k', '0', 'pending')", "ck_step_state"),
+        ("INSERT INTO step VALUES ('r', 'k', '0', 'pending', NULL, 'i', 'o', 'd')", "ck_step_state"),
         ("INSERT INTO step VALUES ('r', 'k', '0', 'completed')", "ck_step_output"),
         ("INSERT INTO step VALUES ('r', 'k', '0', 'failed', NULL, 'i', 'o', NULL)", "ck_step_output"),
         ("INSERT INTO step VALUES ('r', 'k', '0', 'cancelled', NULL, 'i', 'o', 'd')", "ck_step_output"),

@@ -37,9 +37,7 @@ def check_invariants(
     _rest_has_a_reason(run)
 
 
-def _results_stand(
-    steps: list[dict[str, object]], before: Mapping[str, tuple[str, str]]
-) -> None:
+def _results_stand(steps: list[dict[str, object]], before: Mapping[str, tuple[str, str]]) -> None:
     """I2: a completed step has a result, its digest fits, and neither ever changes."""
     now = {}
     for step in steps:
@@ -60,9 +58,7 @@ def _keys_stand(steps: list[dict[str, object]], plan: list[dict[str, object]]) -
     assert not finished or max(finished.values()) == 1, f"I3: finished twice: {finished}"
 
 
-def _attempts_add_up(
-    steps: list[dict[str, object]], attempts: list[dict[str, object]]
-) -> None:
+def _attempts_add_up(steps: list[dict[str, object]], attempts: list[dict[str, object]]) -> None:
     """I4: a step's attempt is one more than those that ended otherwise; none was uncounted."""
     ended = Counter(
         step_key for step_key, _ in {(one["step_key"], one["token"]) for one in attempts}
@@ -100,9 +96,7 @@ def _tokens_rise_by_one(
         assert row["token"] == last, f"I6: {row['step_key']} has token {row['token']}, not {last}"
 
 
-def _takeovers_are_told(
-    attempts: list[dict[str, object]], events: list[dict[str, object]]
-) -> None:
+def _takeovers_are_told(attempts: list[dict[str, object]], events: list[dict[str, object]]) -> None:
     """I6, I7: each takeover has one event, and there is no event without its attempt."""
     told = Counter(
         (event["step_key"], event["token"], str(event["kind"]).removeprefix("lease_"))

@@ -264,7 +264,7 @@ class Journal:
     def lose(self, *, after: float = 31.0) -> int:
         """Let every lease run out, and have it noticed."""
         self.advance(after)
-        return rescue.expire(limit=1000)
+        return rescue.expire(rescue.expired(limit=1000))
 
     @contextmanager
     def holding(self, statement: LiteralString, *params: object) -> Iterator["Blocker"]:

@@ -142,9 +142,7 @@ class World:
         return decode(self.results(run_id)[step_key][0])
 
     def duplicates(self, run_id: str) -> int:
-        row = database.fetch_one(
-            "SELECT duplicates FROM run WHERE run_id = %(id)s", {"id": run_id}
-        )
+        row = database.fetch_one("SELECT duplicates FROM run WHERE run_id = %(id)s", {"id": run_id})
         return int(row[0]) if row else 0
 
     def events(self, run_id: str, kind: str = "") -> list[tuple[str, str | None, str]]:
@@ -187,7 +185,7 @@ class World:
         return redis.Redis.from_url(settings().broker_url)
 
     def queue_length(self, queue: str) -> int:
-        return int(self.broker.llen(f"{settings().key_prefix}{queue}"))  # type: ignore[arg-type]
+        return int(self.broker.llen(f"{settings().key_prefix}{queue}"))
 
     def close(self) -> None:
         self.app.close()

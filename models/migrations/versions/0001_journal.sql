@@ -239,6 +239,10 @@ CREATE TRIGGER attempt_insert_only BEFORE UPDATE OR DELETE ON attempt
     FOR EACH ROW EXECUTE FUNCTION onward_insert_only();
 CREATE TRIGGER event_insert_only BEFORE UPDATE OR DELETE ON event
     FOR EACH ROW EXECUTE FUNCTION onward_insert_only();
+CREATE TRIGGER plan_no_truncate BEFORE TRUNCATE ON plan EXECUTE FUNCTION onward_insert_only();
+CREATE TRIGGER step_no_truncate BEFORE TRUNCATE ON step EXECUTE FUNCTION onward_insert_only();
+CREATE TRIGGER attempt_no_truncate BEFORE TRUNCATE ON attempt EXECUTE FUNCTION onward_insert_only();
+CREATE TRIGGER event_no_truncate BEFORE TRUNCATE ON event EXECUTE FUNCTION onward_insert_only();
 
 -- One row per planned step with the one state people mean; hides the split of live and finished.
 CREATE VIEW steps AS

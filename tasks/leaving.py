@@ -1,0 +1,60 @@
+"""Leaving on SIGTERM: when the steps in the air have ended, at the latest when their grace is over.
+
+Celery's soft shutdown sleeps through the whole grace once anything runs, so that a step of a tenth of a
+second would keep its worker for 25. Its main process is inside a signal handler meanwhile and takes
+nothing new: whether a child still holds a step is asked of the journal, on a thread with a connection of
+its own, since the handler may have interrupted this one's.
+"""
+
+import logging
+import mmap
+import threading
+import time
+
+from celery.worker import state
+
+from models import database
+from models.journal import workers
+from models.journal.errors import JournalUnavailable
+from models.settings import settings
+
+_log = logging.getLogger("onward.worker")
+
+_LOOK_PERIOD = 0.2  #: seconds
+#: In a row: what was handed to a child as the signal came is claimed between two of them.
+_QUIET_LOOKS = 3
+#: One byte that forked children share with their main process; a spawned one never sees it set.
+_leaving = mmap.mmap(-1, 1)
+
+
+def is_leaving() -> bool:
+    """Whether this worker was told to go: what it holds may end, and nothing new is claimed."""
+    return _leaving[0] != 0
+
+
+def wait_for_steps(start_id: str) -> None:
+    """Return when no process of this start holds a step any more, or when the grace is over."""
+    _leaving[0] = 1
+    if not state.reserved_requests:
+        return
+    grace = settings().shutdown_grace
+    _log.warning("Leaving: steps in the air get up to %.0f s to end in.", grace)
+    waiting = threading.Thread(target=_until_quiet, args=(start_id, grace), daemon=True)
+    waiting.start()
+    waiting.join(grace)
+
+
+def _until_quiet(start_id: str, grace: float) -> None:
+    deadline = time.monotonic() + grace
+    quiet = 0
+    while quiet < _QUIET_LOOKS and time.monotonic() < deadline:
+        time.sleep(_LOOK_PERIOD)
+        quiet = 0 if _holds_steps(start_id) else quiet + 1
+    database.close()
+
+
+def _holds_steps(start_id: str) -> bool:
+    try:
+        return workers.holds_steps(start_id)
+    except JournalUnavailable:
+        return True

@@ -1,0 +1,143 @@
+"""``onward.start_run``: runs submitted by Celery messages of an app that has none of our code."""
+
+import ast
+import json
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from threading import Thread
+from typing import Any
+
+import pytest
+from celery import Celery
+
+from models import database
+from models.settings import settings
+from tests.support.waiting import wait_until
+from tests.support.world import World
+
+SECRET = "what-nobody-but-the-step-may-read"
+
+
+@pytest.fixture(scope="module")
+def world(make_world: Callable[..., AbstractContextManager[World]]) -> Iterator[World]:
+    with make_world(agents="tests.agents.guarantees") as world:
+        world.cluster.worker("worker-1")
+        world.cluster.worker("stranger", env={"ONWARD_AGENTS": "tests.agents.plain"})
+        yield world
+
+
+@pytest.fixture
+def shop() -> Iterator[Celery]:
+    """Somebody else's app: our broker and our prefix, none of our code."""
+    with Celery("their-shop", broker=settings().broker_url) as app:
+        app.conf.broker_transport_options = {"global_keyprefix": settings().key_prefix}
+        yield app
+
+
+def _order(name: str, **options: str) -> dict[str, object]:
+    return {"workflow": "guarantees", "input": {"of": "logged", "name": name}, **options}
+
+
+def _send(app: Celery, order: dict[str, object], **options: str) -> None:
+    app.send_task("onward.start_run", kwargs=order, queue="onward.start", **options)
+
+
+def _runs(key: str) -> list[str]:
+    rows = database.fetch("SELECT run_id FROM run WHERE submission_key = %(key)s", {"key": key})
+    return [row[0] for row in rows]
+
+
+def _handled(world: World, task_id: str) -> list[str]:
+    """The workers that took this message, once for each time."""
+    return [
+        name
+        for name in world.cluster.pids
+        for line in world.cluster.logs(name).splitlines()
+        if f"onward.start_run[{task_id}] received" in line
+    ]
+
+
+@contextmanager
+def _events(app: Celery) -> Iterator[list[dict[str, Any]]]:
+    """Every event of the cluster, as Flower gets it, after the first one has come."""
+    seen: list[dict[str, Any]] = []
+    with app.connection_for_read() as link:
+        receiver = app.events.Receiver(link, handlers={"*": seen.append})
+        thread = Thread(target=lambda: receiver.capture(limit=None, timeout=None, wakeup=False))
+        thread.start()
+        try:
+            wait_until(lambda: seen, timeout=20, what="an event comes, if only a heartbeat")
+            yield seen
+        finally:
+            receiver.should_stop = True
+            thread.join()
+
+
+def _shown(events: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
+    """The keyword arguments of these tasks as their events show them."""
+    return [
+        ast.literal_eval(event["kwargs"])
+        for event in list(events)
+        if event["type"] == "task-received" and event["name"] == name
+    ]
+
+
+def test_a_key_makes_one_run_and_its_input_is_shown_nowhere(world: World, shop: Celery) -> None:
+    with _events(shop) as events:
+        for task_id in ("first-try", "second-try"):
+            _send(shop, _order(SECRET, key="order-17"), task_id=task_id)
+        run_id = wait_until(lambda: _runs("order-17"), what="the run exists")[0]
+        world.wait_run(run_id)
+        wait_until(
+            lambda: _handled(world, "first-try") and _handled(world, "second-try"),
+            what="both messages were handled",
+        )
+        steps = wait_until(lambda: _shown(events, "guarantees.logged"), what="the step's event")
+        starts = wait_until(
+            lambda: found if len(found := _shown(events, "onward.start_run")) >= 2 else None,
+            what="the events of both messages",
+        )
+    assert {json.dumps(one) for one in starts} == {
+        json.dumps({"workflow": "guarantees", "key": "order-17"})
+    }
+    assert steps == [{"run_id": run_id, "branch": "0", "step_key": "logged"}]
+    assert SECRET not in json.dumps(events)
+    assert _runs("order-17") == [run_id]
+    assert world.attempts(run_id) == {"early": 1, "logged": 1}
+
+
+def test_a_message_that_comes_twice_makes_one_run_without_a_key_of_its_own(
+    world: World, shop: Celery
+) -> None:
+    for _ in range(2):  # as the broker does when a worker dies before its ack
+        _send(shop, _order("twice"), task_id="their-task-1")
+    run_id = wait_until(lambda: _runs("message-their-task-1"), what="the run exists")[0]
+    world.wait_run(run_id)
+    wait_until(lambda: len(_handled(world, "their-task-1")) >= 2, what="both were taken")
+    assert database.fetch("SELECT count(*) FROM run WHERE input LIKE '%%\"twice\"%%'", {}) == [(1,)]
+
+
+def test_a_worker_without_the_workflow_hands_the_message_to_one_that_has_it(
+    world: World, shop: Celery
+) -> None:
+    world.cluster.kill("worker-1")
+    _send(shop, _order("handed-on", key="handed-on"), task_id="handed-on")
+    wait_until(lambda: world.queue_length("onward.start.guarantees") == 1, what="it was handed on")
+    assert _handled(world, "handed-on") == ["stranger"]
+    world.cluster.worker("worker-1")
+    run_id = wait_until(lambda: _runs("handed-on"), what="the run exists")[0]
+    world.wait_run(run_id)
+
+
+def test_what_cannot_be_started_says_why_in_the_log_and_to_nobody_else(
+    world: World, shop: Celery
+) -> None:
+    with _events(shop) as events:
+        _send(shop, {"workflow": "no-such", "input": {"name": SECRET}}, task_id="refused")
+        failed = wait_until(
+            lambda: [one for one in events if one["type"] == "task-failed"], what="it failed"
+        )
+    assert "no-such" in failed[0]["exception"]
+    assert SECRET not in json.dumps(events)
+    logs = "".join(world.cluster.logs(name) for name in world.cluster.pids)
+    assert "no workflow is called 'no-such'" in logs

@@ -1,1 +1,0 @@
-"""C26: five thousand steps in a row with a kill near the end, plans too deep, and circles."""

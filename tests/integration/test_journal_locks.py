@@ -1,0 +1,219 @@
+"""Locks are taken in one order, children before parents before the run, so nobody waits in a circle."""
+
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import combinations
+from typing import LiteralString
+
+import pytest
+
+from models.journal import publish, rescue, runs, steps
+from models.journal.errors import LeaseLost, Refused
+from models.states import BlockReason
+from tasks import group
+from tests.support.journal import Blocker, Journal, Worker, at, row_of, submit_run
+from tests.support.threads import Aside, aside
+from tests.support.waiting import wait_until
+
+RUN = "run"  #: stands for the run's own row among the branches
+
+LOCK_LIVE: LiteralString = "SELECT 1 FROM live WHERE run_id = %s AND branch = %s FOR UPDATE"
+LOCK_RUN: LiteralString = "SELECT 1 FROM run WHERE run_id = %s AND %s = 'run' FOR UPDATE"
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A run with several rows in motion, and what may happen to it right now."""
+
+    run_id: str
+    branches: tuple[str, ...]
+    verbs: Mapping[str, Callable[[], object]]
+
+    @property
+    def rows(self) -> tuple[str, ...]:
+        return (*self.branches, RUN)
+
+
+def from_outside(journal: Journal, run_id: str, *branches: str) -> dict[str, Callable[[], object]]:
+    """What everyone but the holder may do to these branches."""
+    refs = [journal.ref(run_id, branch) for branch in branches]
+    return {
+        "cancel": lambda: runs.cancel(run_id, by="ada", reason="no", cancellation_id="c"),
+        "settle": lambda: runs.settle(run_id),
+        "expire": lambda: rescue.expire(refs),
+        "orphan": lambda: rescue.mark_orphaned("start-1", alive=[], reason="gone"),
+        "cancel branches": lambda: rescue.cancel_branches(refs),
+        "requeue": lambda: rescue.requeue(refs, [0.0] * len(refs)),
+        "block": lambda: rescue.block(refs[0], BlockReason.NO_WORKER, detail="", failed=False),
+        "send back": lambda: runs.send_back(run_id, by="ada"),
+        "publish": lambda: publish.take_due(limit=100, run_id=run_id),
+    }
+
+
+def strict(journal: Journal) -> Scene:
+    """Two members of a strict group at work, and a third that waits for its turn."""
+    run_id = submit_run(at("a") | group(at("m0"), at("m1"), at("m2")) | at("join"))
+    worker = Worker()
+    worker.do(run_id, "a")
+    m0, m1 = (worker.take(run_id, f"m{n}", f"0/1.{n}") for n in range(2))
+    journal.make(run_id, "0/1.1", lease_expires_at="2000-01-01Z")
+    journal.make(run_id, "0/1.2", publish_at="2000-01-01Z", publications=0)
+    return Scene(
+        run_id,
+        ("0/1.0", "0/1.1", "0/1.2", "0"),
+        {
+            "report": lambda: worker.complete(m0),
+            "report of another": lambda: worker.complete(m1),
+            "fail": lambda: worker.fail(m0),
+            "grow": lambda: worker.then(m1, at("x")),
+            "renew": lambda: steps.renew([m0.lease, m1.lease], ttl=30),
+            "claim": lambda: worker.claim(run_id, "m2", "0/1.2"),
+            "slot": lambda: steps.take_slot(run_id, "0/1.2", "m2", throttle="t", per_second=9),
+            **from_outside(journal, run_id, "0/1.1", "0/1.2"),
+        },
+    )
+
+
+def nested(journal: Journal) -> Scene:
+    """A strict group inside a tolerated member: some at work, one failed to be, one to be claimed."""
+    inner = at("in") | group(at("i0"), at("i1"), at("i2"), at("i3")) | at("inner")
+    run_id = submit_run(at("a") | group(inner, at("m1"), tolerant=True) | at("join"))
+    worker = Worker()
+    worker.do(run_id, "a")
+    worker.do(run_id, "in", branch="0/1.0")
+    below = sorted(journal.branches(run_id) - {"0", "0/1.0", "0/1.1"})
+    i0, i1 = (worker.take(run_id, f"i{n}", below[n]) for n in range(2))
+    m1 = worker.take(run_id, "m1", "0/1.1")
+    journal.make(run_id, below[2], state="unknown")
+    return Scene(
+        run_id,
+        (*below, "0/1.0", "0/1.1", "0"),
+        {
+            "fail": lambda: worker.fail(i0),
+            "fail of another": lambda: worker.fail(i1),
+            "report": lambda: worker.complete(i1),
+            "fail of the other member": lambda: worker.fail(m1),
+            **from_outside(journal, run_id, below[2], below[3]),
+        },
+    )
+
+
+def alone(journal: Journal) -> Scene:
+    """The last step of a run at work."""
+    run_id = submit_run(row_of("a", "b"))
+    worker = Worker()
+    worker.do(run_id, "a")
+    claimed = worker.take(run_id, "b")
+    journal.make(run_id, lease_expires_at="2000-01-01Z")
+    outside = from_outside(journal, run_id, "0")
+    return Scene(
+        run_id,
+        ("0",),
+        {
+            "finish": lambda: worker.complete(claimed),
+            "fail": lambda: worker.fail(claimed),
+            "grow": lambda: worker.then(claimed, group(at("x"), at("y"))),
+            "died": lambda: rescue.mark_died(
+                run_id, task_id=f"{run_id}:b", start_id="start-1", reason="signal 9"
+            ),
+            **outside,
+        },
+    )
+
+
+SCENES = {"strict": strict, "nested": nested, "alone": alone}
+each_scene = pytest.mark.parametrize("make", SCENES.values(), ids=SCENES.keys())
+
+
+def rank(row: str) -> int:
+    """Where a row stands in the order: what is deeper comes first, the run last."""
+    return 100 if row == RUN else -row.count("/")
+
+
+def statement(row: str) -> LiteralString:
+    return LOCK_RUN if row == RUN else LOCK_LIVE
+
+
+def tolerantly(verb: Callable[[], object]) -> Callable[[], object]:
+    def act() -> object:
+        try:
+            return verb()
+        except (LeaseLost, Refused) as refused:
+            return refused
+
+    return act
+
+
+def stands(acts: list[Aside[object]], blocker: Blocker, journal: Journal) -> bool:
+    """Whether every act has ended or waits for a lock."""
+    waiting = journal.one(
+        "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'onward'"
+        " AND datname = current_database() AND cardinality(pg_blocking_pids(pid)) > 0"
+    )
+    return sum(act.done for act in acts) + int(waiting) >= len(acts)
+
+
+@each_scene
+def test_whoever_waits_holds_nothing_that_comes_later(
+    journal: Journal, make: Callable[[Journal], Scene]
+) -> None:
+    waited = set()
+    for verb in make(journal).verbs:
+        for row in make(journal).rows:
+            scene = make(journal)
+            with journal.holding(statement(row), scene.run_id, row) as blocker:
+                with aside(tolerantly(scene.verbs[verb])) as act:
+                    wait_until(
+                        lambda: stands([act], blocker, journal),  # noqa: B023 - used within the round
+                        what=f"{verb} stops at {row}",
+                    )
+                    if not act.done:
+                        waited.add(verb)
+                        for later in (one for one in scene.rows if rank(one) > rank(row)):
+                            free = journal.rows(
+                                statement(later) + " SKIP LOCKED", scene.run_id, later
+                            )
+                            assert free, f"{verb} waits for {row} and holds {later}"
+                    blocker.release()
+                    act.result()
+    assert len(waited) > 4, waited
+
+
+@each_scene
+def test_no_two_verbs_wait_for_each_other(
+    journal: Journal, make: Callable[[Journal], Scene]
+) -> None:
+    verbs = [verb for verb in make(journal).verbs if verb not in ("publish", "renew", "slot")]
+    for pair in combinations(verbs, 2):
+        for row in (make(journal).branches[0], make(journal).branches[-1], RUN):
+            scene = make(journal)
+            with ExitStack() as held:
+                blocker = held.enter_context(
+                    journal.holding(statement(row), scene.run_id, row)
+                )
+                acts = [
+                    held.enter_context(aside(tolerantly(scene.verbs[verb]))) for verb in pair
+                ]
+                wait_until(
+                    lambda: stands(acts, blocker, journal),  # noqa: B023 - used within the round
+                    what=f"{pair} stop at {row}",
+                )
+                blocker.release()
+                for act in acts:
+                    act.result()
+    assert deadlocks(journal) == 0
+
+
+def deadlocks(journal: Journal) -> int:
+    """Of this database, as reported by backends that have ended."""
+    wait_until(
+        lambda: journal.one(
+            "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'onward'"
+            " AND datname = current_database()"
+        )
+        <= 1,
+        what="the threads' backends have ended",
+    )
+    found = journal.one("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()")
+    return int(found)

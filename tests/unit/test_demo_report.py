@@ -1,0 +1,119 @@
+"""What the demo concludes from its counts."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+
+from ops.demo.evidence import Fate, Progress
+from ops.demo.keepsake import differences
+from ops.demo.records import FaultRecord, Mechanism, mechanism_of, named
+from ops.demo.report import Report, violations
+from ops.demo.schedule import FaultKind
+from ops.demo.view import Rate
+from ops.demo.witnesses import Witnessed
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+KEYS = {
+    "documents", "completed", "failed", "filings", "duplicate_filings", "duplicates_refused",
+    "llm_calls", "llm_calls_minimum", "steps_executed", "steps_minimum", "leases_held_at_kills",
+    "faults", "results_changed",
+}  # fmt: skip
+KILL = FaultRecord(
+    kind=FaultKind.CHILD_SIGKILL, document=89, at_seconds=41.23, victim="a child of worker-1 (pid 7)",
+    leases_held=1, steps_lost=1, recovered_by="child fast path", seconds=1.234,
+)  # fmt: skip
+GOOD = Report(
+    progress=Progress(
+        documents=10, completed=10, stopped=0, unreadable=0, steps_done=80, steps_planned=80
+    ),
+    testimony=Witnessed(
+        filings=10, distinct=10, duplicate_filings=0, duplicates_refused=1, llm_calls=31, tokens=310
+    ),
+    steps_executed=81,
+    leases_held=1,
+    results_kept=50,
+    results_changed=0,
+    seconds=12.0,
+    faults=(KILL,),
+)
+
+
+def test_a_good_run_is_good_and_says_so_in_json() -> None:
+    assert violations(GOOD) == []
+    told = GOOD.to_json()
+    assert told.keys() >= KEYS
+    assert told["llm_calls_minimum"] == 30
+    assert told["faults"][0]["kind"] == "child_sigkill"
+    assert told["faults"][0].keys() >= {"kind", "at", "recovered_by", "seconds"}
+
+
+@pytest.mark.parametrize(
+    ("report", "sentence"),
+    [
+        (replace(GOOD, steps_executed=82), "2 steps were executed beyond the plan"),
+        (replace(GOOD, results_changed=3), "3 of 50 results"),
+        (replace(GOOD, problems=("nothing moved",)), "nothing moved"),
+        (
+            replace(GOOD, testimony=replace(GOOD.testimony, filings=9, distinct=9)),
+            "9 filings for 10",
+        ),
+        (replace(GOOD, testimony=replace(GOOD.testimony, distinct=9)), "about 9 documents only"),
+        (
+            replace(GOOD, testimony=replace(GOOD.testimony, duplicate_filings=2)),
+            "2 duplicate filings",
+        ),
+        (replace(GOOD, testimony=replace(GOOD.testimony, llm_calls=29)), "fewer than the 30"),
+        (replace(GOOD, progress=replace(GOOD.progress, completed=9)), "9 of 10 documents"),
+        (replace(GOOD, faults=(replace(KILL, leases_held=0),)), "hit no process"),
+        (replace(GOOD, faults=(replace(KILL, problem="missed"),)), "missed"),
+    ],
+)
+def test_each_condition_has_its_sentence(report: Report, sentence: str) -> None:
+    found = violations(report)
+    assert len(found) == 1
+    assert sentence in found[0]
+
+
+def test_an_unreadable_document_is_no_failure_of_the_demo() -> None:
+    progress = replace(GOOD.progress, documents=11, stopped=1, unreadable=1)
+    assert violations(replace(GOOD, progress=progress)) == []
+
+
+@pytest.mark.parametrize(
+    ("fate", "mechanism"),
+    [
+        (Fate(NOON, 8, outcome="died", reason="signal 9"), Mechanism.CHILD_FAST_PATH),
+        (
+            Fate(NOON, 8, outcome="expired", reason="its worker is gone; a new one took its name"),
+            Mechanism.RETURNING_WORKER,
+        ),
+        (Fate(NOON, 8, outcome="expired", reason="the owner fell silent"), Mechanism.SWEEP),
+        (Fate(NOON, 7), Mechanism.RECONNECTION),
+    ],
+)
+def test_the_mechanism_is_read_from_the_attempt_that_was_hit(
+    fate: Fate, mechanism: Mechanism
+) -> None:
+    assert mechanism_of(fate, 7) is mechanism
+
+
+def test_several_mechanisms_are_named_in_order_of_their_share() -> None:
+    assert named([Mechanism.SWEEP, Mechanism.RETURNING_WORKER, Mechanism.SWEEP]) == (
+        "sweep and returning worker"
+    )
+
+
+def test_lost_and_changed_results_are_counted_and_new_ones_are_not() -> None:
+    before = {("run", "a"): "1", ("run", "b"): "2", ("run", "c"): "3"}
+    after = {("run", "a"): "1", ("run", "b"): "other", ("run", "d"): "4"}
+    assert differences(before, after) == 2
+
+
+def test_the_rate_is_that_of_the_last_moments() -> None:
+    rate = Rate()
+    assert rate.eta(10) is None
+    for second in range(60):
+        rate.note(float(second), 0 if second < 30 else 2 * (second - 30))
+    assert rate.per_second == pytest.approx(2.0)
+    assert rate.eta(10) == pytest.approx(5.0)
