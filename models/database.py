@@ -9,7 +9,7 @@ import os
 import random  # noqa: TID251 - jitter between repeats; nothing is identified by it
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, LiteralString
@@ -35,6 +35,11 @@ class _Link(threading.local):
     pid: int = 0
     connection: psycopg.Connection[Row] | None = None
 
+    def __init__(self) -> None:
+        #: One cursor per statement, which keeps what it learned of parameters and columns: 25 us
+        #: instead of 42 us of CPU for a claim. For single rows only, since a cursor holds its last result.
+        self.cursors: dict[str, psycopg.Cursor[Row]] = {}
+
 
 _link = _Link()
 
@@ -53,6 +58,7 @@ def connection() -> psycopg.Connection[Row]:
     elif link.connection is not None:
         link.connection = None  # the parent's socket: drop it without a goodbye on the wire
     try:
+        link.cursors = {}
         link.connection = psycopg.connect(
             conninfo(), autocommit=True, prepare_threshold=0, connect_timeout=CONNECT_TIMEOUT,
             application_name="onward", keepalives_idle=15, keepalives_interval=5, keepalives_count=3,
@@ -71,6 +77,7 @@ def close() -> None:
     if link.connection is not None and link.pid == os.getpid():
         link.connection.close()
     link.connection = None
+    link.cursors = {}
 
 
 def fetch(statement: LiteralString, params: Params) -> list[Row]:
@@ -79,12 +86,33 @@ def fetch(statement: LiteralString, params: Params) -> list[Row]:
     Deadlocks and serialization failures repeat the statement. A connection that breaks raises
     ``CommitUnknown``: the caller reads back what became of it, since a COMMIT may have gone through.
     """
+    return _run(statement, params, psycopg.Connection.cursor)
+
+
+def fetch_one(statement: LiteralString, params: Params) -> Row | None:
+    """The first row of a statement, or None. Like ``fetch`` otherwise."""
+    rows = _run(statement, params, lambda link: _kept_cursor(link, statement))
+    return rows[0] if rows else None
+
+
+def _kept_cursor(link: psycopg.Connection[Row], statement: str) -> psycopg.Cursor[Row]:
+    cursor = _link.cursors.get(statement)
+    if cursor is None:
+        cursor = _link.cursors[statement] = link.cursor()
+    return cursor
+
+
+def _run(
+    statement: LiteralString,
+    params: Params,
+    cursor_of: Callable[[psycopg.Connection[Row]], psycopg.Cursor[Row]],
+) -> list[Row]:
     for attempt in range(_REPEATS):
         link = connection()
         try:
             if armed_commit():
                 kill_after_sending(link, statement, params)
-            cursor = link.execute(statement, params)
+            cursor = cursor_of(link).execute(statement, params)
             # `cursor.description` would say the same, at 40 us for the 27 columns of a claim
             return cursor.fetchall() if cursor.pgresult and cursor.pgresult.nfields else []
         except _REPEATABLE:
@@ -100,12 +128,6 @@ def fetch(statement: LiteralString, params: Params) -> list[Row]:
             close()  # a time limit or a shutdown cut in: what the server answers next is not ours to read
             raise
     raise AssertionError("unreachable")
-
-
-def fetch_one(statement: LiteralString, params: Params) -> Row | None:
-    """The first row of a statement, or None."""
-    rows = fetch(statement, params)
-    return rows[0] if rows else None
 
 
 @contextmanager

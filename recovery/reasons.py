@@ -46,7 +46,10 @@ def explain(
         return Reason(reason or state, f"{state}: {detail or 'see its history'}", stuck=True)
     if hold == Hold.CANCEL:
         return Reason("cancelling", "Cancelled; steps in the air end or are reconciled first.")
-    found = [_of_branch(branch, served) for branch in branches if branch.missing == 0]
+    moving = [branch for branch in branches if branch.missing == 0]
+    if hold == Hold.FAILED:  # what is pending stays so: the reason is what failed, or still runs
+        moving = [branch for branch in moving if branch.state != StepState.PENDING]
+    found = [_of_branch(branch, served) for branch in moving]
     if not found:
         return Reason(
             "lost", "No branch of the run is in motion: run `onward runs verify`.", stuck=True

@@ -165,8 +165,10 @@ _END_MEMBER: LiteralString = """
 WITH below AS (
     DELETE FROM live l WHERE l.run_id = %(run_id)s AND l.state <> 'running' AND
         (starts_with(l.branch, %(below)s) OR l.branch = %(branch)s) AND l.branch <> %(member)s
+    RETURNING 1
 ), gone AS (
-    DELETE FROM live l WHERE l.run_id = %(run_id)s AND l.branch = %(member)s RETURNING %(join_key)s AS join_key
+    DELETE FROM live l USING (SELECT count(*) FROM below) children_first
+    WHERE l.run_id = %(run_id)s AND l.branch = %(member)s RETURNING %(join_key)s AS join_key
 ), parent AS (
     UPDATE live l SET missing = l.missing - 1, due_at = onward_now(), publish_at = onward_now(),
         publications = 0, revision = l.revision + 1

@@ -98,7 +98,11 @@ def node_record(node: PlanNode, position: int) -> dict[str, object]:
     """A plan node as ``json_to_recordset`` reads it."""
     record = {name: getattr(node, name) for name in _NODE_FIELDS}
     follows = node.successor
-    return record | {"position": position, "next_key": follows.next_key, "fork": follows.fork or None}
+    return record | {
+        "position": position,
+        "next_key": follows.next_key,
+        "fork": follows.fork or None,
+    }
 
 
 def create_batch(batch_id: str, label: str) -> None:

@@ -49,7 +49,5 @@ def confirm(question: str, *, yes: bool, as_json: bool) -> None:
     if yes:
         return
     if as_json or not sys.stdin.isatty():
-        raise UsageProblem(
-            "Nobody can be asked here: add --yes to act without a question."
-        )
+        raise UsageProblem("Nobody can be asked here: add --yes to act without a question.")
     typer.confirm(question, abort=True, err=True)

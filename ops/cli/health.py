@@ -6,7 +6,6 @@ import typer
 
 from models.journal import overview
 from models.journal.overview import WorkerView
-from models.migrations import upgrade as migrate
 from models.settings import settings
 from ops import client, doctor, schema
 from ops.cli.output import Json, emit, say, table
@@ -23,6 +22,8 @@ _RECENT = 3600.0  #: seconds; a worker silent for longer is history
 @db.command("upgrade")
 def upgrade(as_json: Json = False) -> None:
     """Bring the journal's schema to the version this code wants. Does nothing when it is there."""
+    from models.migrations import upgrade as migrate  # noqa: PLC0415 - half a second for one command
+
     before = overview.schema_revision()
     migrate(settings().database_url)
     after = schema.look()

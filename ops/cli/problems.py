@@ -7,7 +7,6 @@ import psycopg
 from kombu.exceptions import OperationalError as BrokerError
 from pydantic import ValidationError
 from redis import RedisError
-from sqlalchemy.exc import DBAPIError
 
 from examples.contract_review.errors import ReviewError
 from models.errors import OnwardError
@@ -34,7 +33,8 @@ class UsageProblem(OnwardError):
 
 def explain(error: BaseException) -> tuple[str, int] | None:
     """What to tell the user, and the exit code; None for what nobody foresaw, which is a bug of ours."""
-    sentence = _sentence(error)
+    cause = getattr(error, "orig", None)  # what SQLAlchemy wraps, which migrations alone go through
+    sentence = _sentence(cause if isinstance(cause, psycopg.Error) else error)
     if sentence is None:
         return None
     is_usage = isinstance(error, UsageProblem | ValidationError | UnicodeEncodeError)
@@ -47,8 +47,8 @@ def _sentence(error: BaseException) -> str | None:
             return f"{str(error).rstrip('.')}. {_where_is_the_database()}"
         case OnwardError() | StackError() | ReviewError():
             return str(error)
-        case DBAPIError(orig=psycopg.Error() as cause) | (psycopg.Error() as cause):
-            return _database_sentence(cause)
+        case psycopg.Error():
+            return _database_sentence(error)
         case BrokerError() | RedisError():
             return (
                 f"The broker does not answer: {_first_line(error)}. The journal keeps the work; check "

@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from models.journal.errors import JournalUnavailable
@@ -40,9 +40,12 @@ class Scene:
     keepsake: Keepsake
     say: Callable[[str], None]
     settled: bool = False  #: nothing of the batch is in motion any more
+    paused: set[str] = field(default_factory=set)  #: workers that a fault keeps stopped
 
     def held(self) -> Waiting[list[HeldStep]]:
-        return patiently(lambda: evidence.held(self.batch_id))
+        """Running steps, but for those of workers that are part of another fault."""
+        held = yield from patiently(lambda: evidence.held(self.batch_id))
+        return [one for one in held if one.worker not in self.paused]
 
 
 @dataclass(frozen=True, slots=True)

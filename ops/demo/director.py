@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from models.journal.errors import JournalUnavailable
 from ops.demo import evidence
 from ops.demo.aiming import Missed, Scene
+from ops.demo.evidence import Progress
 from ops.demo.records import FaultRecord, Saved
 from ops.demo.schedule import PlannedFault
 from ops.demo.scripts import SCRIPTS, Blow, Healing, Script
@@ -18,8 +19,15 @@ class _Playing:
     blow: Blow | None = None
 
 
+#: Of the batch: how far behind its time a fault may fall before it no longer waits for the last one.
+_PATIENCE = 0.015
+
+
 class Director:
-    """One fault at a time: the next waits until the last one is overcome, so causes stay apart."""
+    """Faults in their order: one waits until the last is overcome, unless it falls behind its time.
+
+    Causes stay apart all the same: what undid a fault is read from the claims that it hit.
+    """
 
     def __init__(
         self,
@@ -34,34 +42,36 @@ class Director:
         self._planned = list(planned)
         self._tokens = tokens
         self._on_record = on_record
-        self._playing: _Playing | None = None
+        self._playing: list[_Playing] = []
 
     @property
     def idle(self) -> bool:
         """Nothing is being played and nothing is left to play."""
-        return self._playing is None and not self._planned
+        return not self._playing and not self._planned
 
-    @property
-    def upcoming(self) -> PlannedFault | None:
-        return self._planned[0] if self._planned else None
-
-    def tick(self, completed: int, *, elapsed: float) -> None:
-        """Go on with the fault that is played, or begin the next when it is due."""
-        due = self._planned and (completed >= self._planned[0].document or self._scene.settled)
-        if self._playing is None and due:
-            self._begin(self._planned.pop(0), completed, elapsed=elapsed)
-        if self._playing is not None:
-            self._go_on(self._playing, completed, elapsed=elapsed)
+    def tick(self, progress: Progress, *, elapsed: float) -> None:
+        """Go on with the faults that are played, and begin the next when it is due."""
+        if self._planned and self._is_due(self._planned[0], progress):
+            self._begin(self._planned.pop(0), progress.completed, elapsed=elapsed)
+        for playing in list(self._playing):
+            self._go_on(playing, progress.completed, elapsed=elapsed)
 
     def close(self) -> None:
         """Break off; what was being played ends its own way."""
-        if self._playing is not None:
-            self._playing.script.close()
-            self._playing = None
+        while self._playing:
+            self._playing.pop().script.close()
+
+    def _is_due(self, fault: PlannedFault, progress: Progress) -> bool:
+        if any(playing.blow is None for playing in self._playing):
+            return False  # two that take aim would disturb each other
+        overdue = fault.document + max(1, round(_PATIENCE * progress.documents))
+        return progress.settled or progress.completed >= (
+            overdue if self._playing else fault.document
+        )
 
     def _begin(self, fault: PlannedFault, completed: int, *, elapsed: float) -> None:
         record = FaultRecord(kind=fault.kind, document=completed, at_seconds=elapsed, victim="")
-        self._playing = _Playing(record, SCRIPTS[fault.kind](self._scene))
+        self._playing.append(_Playing(record, SCRIPTS[fault.kind](self._scene)))
 
     def _go_on(self, playing: _Playing, completed: int, *, elapsed: float) -> None:
         try:
@@ -69,8 +79,9 @@ class Director:
         except StopIteration as end:
             self._healed(playing, end.value)
         except Missed as missed:
-            self._scene.stage.thaw_all()
-            self._finish(replace(playing.record, problem=f"{playing.record.kind}: {missed}"))
+            self._scene.stage.thaw_all(but=self._scene.paused)
+            problem = f"{playing.record.kind}: {missed}"
+            self._finish(playing, replace(playing.record, problem=problem))
         else:
             if blow is not None:
                 self._struck(playing, blow, completed, elapsed=elapsed)
@@ -107,11 +118,11 @@ class Director:
         self._scene.say(
             f"{record.kind}: recovered by {record.recovered_by} after {record.seconds:.1f} s"
         )
-        self._finish(record)
+        self._finish(playing, record)
 
-    def _finish(self, record: FaultRecord) -> None:
+    def _finish(self, playing: _Playing, record: FaultRecord) -> None:
         if record.problem:
             self._scene.say(record.problem)
-        self._playing = None
+        self._playing.remove(playing)
         self.records.append(record)
         self._on_record(record)

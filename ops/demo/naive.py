@@ -158,7 +158,8 @@ class Comparison:
 
     def _watch(self, world: Witnesses) -> Witnessed | None:
         due = [fault for fault in self.faults if fault.kind in _BLOWS]
-        began = moved = told = time.monotonic()
+        began = moved = time.monotonic()
+        told = ""
         known = world.testify()
         while known.distinct < self.documents and time.monotonic() < began + _LIMIT:
             if self.stop.requested:
@@ -172,9 +173,8 @@ class Comparison:
                 break
             if due and known.llm_calls >= CALLS_PER_DOCUMENT * due[0].document:
                 self._strike(due.pop(0).kind)
-            if time.monotonic() - told > 5:
-                told = time.monotonic()
-                self.view.say(f"plain chains: {known.distinct} filed, {known.llm_calls} LLM calls")
+            if told != (told := _told(known, time.monotonic() - moved)):
+                self.view.say(told)
             time.sleep(TICK)
         return known
 
@@ -234,6 +234,14 @@ _BLOWS: dict[FaultKind, Callable[[Comparison, str], None]] = {
     FaultKind.VALKEY_SIGKILL: lambda one, _name: one.stage.servers.kill("valkey"),
     FaultKind.VALKEY_WIPED: lambda one, _name: one.stage.servers.lose_broker_data(),
 }
+
+
+def _told(known: Witnessed, silence: float) -> str:
+    calls = f"{known.llm_calls // 20 * 20}+ LLM calls"
+    told = f"plain chains: {known.distinct // 5 * 5}+ filed, {calls}"
+    if silence > _QUIET:
+        told += "; waiting for Redis to give out again what killed workers had taken"
+    return told
 
 
 def _ask(world: Witnesses, known: Witnessed) -> Witnessed:

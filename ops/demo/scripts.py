@@ -83,11 +83,13 @@ def worker_sigstop(scene: Scene) -> Script:
     aimed = yield from aim_at_worker(
         scene, wanted=lambda held: any(one.kind == "llm" for one in held)
     )
+    scene.paused.add(aimed.name)
     try:
         blow = yield from _ready(scene, aimed)
         yield blow
         yield from _fates(aimed.held, _taken_over, what="its leases to end")
     finally:
+        scene.paused.discard(aimed.name)
         scene.stage.thaw(aimed.name)
     scene.say(f"{aimed.victim} wakes up; its leases are gone")
     fates = yield from _fates(

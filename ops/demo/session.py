@@ -71,7 +71,7 @@ class Session:
                 first_told = True
                 self.view.say(f"first contract reviewed and filed after {self.elapsed:.1f} s")
             scene.settled = progress.settled
-            director.tick(progress.completed, elapsed=self.elapsed)
+            director.tick(progress, elapsed=self.elapsed)
             time.sleep(TICK)
         return progress
 

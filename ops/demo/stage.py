@@ -2,7 +2,7 @@
 
 import os
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -115,10 +115,11 @@ class Stage(LocalStack):
         self.supervisor.start(self.services.worker(name, concurrency=self.size.concurrency))
         return name
 
-    def thaw_all(self) -> None:
+    def thaw_all(self, *, but: Collection[str] = ()) -> None:
         """Let nothing stay paused: a paused process hears no request to stop."""
         for name in self.worker_names():
-            self.thaw(name)
+            if name not in but:
+                self.thaw(name)
 
     def _stop_all(self) -> None:
         self.thaw_all()

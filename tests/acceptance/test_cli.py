@@ -149,6 +149,14 @@ def test_a_batch_with_one_failure_and_its_repair(here: Here) -> None:
     assert here.world.bodies(run_id, "approach") == 1
 
 
+def test_a_recovered_run_is_verified_by_itself(here: Here) -> None:
+    run_id = here.world.start("stumbling", gate="any")
+    here.world.wait_run(run_id)
+    wait_until(lambda: here.world.events(run_id, "run_verified"), timeout=30, what="it is verified")
+    told = [one["kind"] for one in here.onward("history", run_id, "--json").json]
+    assert told.index("attempt_died") < told.index("step_requeued") < told.index("run_verified")
+
+
 def test_the_deployment_is_well(here: Here) -> None:
     wait_until(lambda: here.onward("health").code == 0, timeout=30, what="a sweep has completed")
     workers = {one["name"].split("@")[0]: one for one in here.onward("workers", "--json").json}

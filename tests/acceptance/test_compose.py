@@ -110,12 +110,7 @@ def test_every_service_runs_and_is_healthy(place: Place, supervisor: Supervisor)
     for name in OURS:
         supervisor.start(_program(place, name, found[name]), restart=None)
     for name in OURS:
-        wait_until(
-            lambda name=name: place.check(found[name]).returncode == 0,
-            timeout=60,
-            what=f"the health check of {name} is green",
-            details=lambda name=name: str(place.check(found[name])) + _log(place, name).read_text(),
-        )
+        _wait_healthy(place, name, found[name])
     assert set(supervisor.pids) == set(OURS), "every service still runs"
 
 
@@ -140,6 +135,15 @@ def test_the_servers_commands_and_checks_are_right(
     )  # fmt: skip
     assert ready.returncode == 0
     assert found["postgres"]["stop_signal"] == "SIGINT", "SIGTERM waits for the last client"
+
+
+def _wait_healthy(place: Place, name: str, service: dict[str, object]) -> None:
+    wait_until(
+        lambda: place.check(service).returncode == 0,
+        timeout=60,
+        what=f"the health check of {name} is green",
+        details=lambda: str(place.check(service)) + _log(place, name).read_text(),
+    )
 
 
 def _answers(client: "redis.Redis") -> bool:

@@ -1,5 +1,7 @@
-"""A step that fails until a file exists: how a test lets a run fail, and be helped."""
+"""Steps that fail until a file exists, or die once: how a test lets a run fail, and be helped."""
 
+import os
+import signal
 from pathlib import Path
 
 from pydantic import BaseModel
@@ -33,3 +35,16 @@ def enter(ctx: Context, gate: str) -> Passed:
 @workflow("gated", version="1")
 def gated(gate: str) -> Canvas:
     return approach.s(gate) | enter.s()
+
+
+@step
+def stumble(ctx: Context, gate: str) -> str:
+    note(ctx)
+    if ctx.attempt == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return gate
+
+
+@workflow("stumbling", version="1")
+def stumbling(gate: str) -> Canvas:
+    return approach.s(gate) | stumble.s()

@@ -94,7 +94,7 @@ def test_C25_a_step_that_ends_within_the_grace_is_executed_once(world: World) ->
         what="the worker leaves when its step has ended, and does not sit out the grace",
     )
 
-    assert set(world.results(run_id)) == {"mail"}, "what follows was claimed on the way out"
+    assert set(world.results(run_id)) == {"mail"}, "the step did not end, or more began"
     assert world.bodies(waiting) == 0, "a draining worker claimed something new"
     world.cluster.worker("worker-1")
     world.wait_run(run_id)
@@ -113,6 +113,7 @@ def test_C25_a_new_process_of_the_old_name_keeps_nothing_of_it_alive(world: Worl
     run_id = _caught(world, "same-name")
     _sigterm(world, "worker-1")
     _start_again(world, "worker-1", by="worker-1-new")
+    beside = _caught(world, "beside")  # so that the new process has a lease of its own to renew
     owner, _ = _lease(run_id)
     assert world.cluster.is_running("worker-1"), "the two did not overlap"
     world.cluster.kill("worker-1")
@@ -122,8 +123,11 @@ def test_C25_a_new_process_of_the_old_name_keeps_nothing_of_it_alive(world: Worl
     taken = _expired_at(run_id)
     assert ends <= taken <= ends + 2 * settings().sweep_period + 1, "the lease was refreshed"
     world.fx.release(f"same-name-{CAUGHT}")  # what the dead one sent lands now
+    world.fx.release(f"beside-{CAUGHT}")
     world.wait_run(run_id)
+    world.wait_run(beside)
 
+    assert world.attempts(beside) == {"mail": 1, "close": 1}
     assert world.attempts(run_id) == {"mail": 2, "close": 1}
     assert len(world.events(run_id, "lease_expired")) == 1
     _mailed_once_each(world, "same-name")

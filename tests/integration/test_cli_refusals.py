@@ -13,9 +13,10 @@ import pytest
 
 from models import database
 from models.journal import rescue, runs
+from models.migrations import head
 from models.settings import settings
 from models.states import BlockReason
-from ops import client
+from ops import client, schema
 from ops.cli import run
 from tasks import registry
 from tests.support.journal import Journal, Worker, at, row_of, submit_run
@@ -127,6 +128,7 @@ def test_a_database_is_upgraded_and_checked(onward: Onward, empty_database_url: 
         return onward(*words, ONWARD_DATABASE_URL=empty_database_url)
 
     nothing = "The database has no journal yet: run `onward db upgrade` (to 0001)."
+    assert schema.newest() == head()
     assert (here("db", "check").code, here("db", "check").out) == (1, f"{nothing}\n")
     for words in (("runs", "list"), ("batch", "status", "x"), ("result", "x"), ("health",)):
         assert here(*words).err == f"onward: {nothing}\n"

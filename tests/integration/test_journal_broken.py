@@ -8,6 +8,7 @@ from models import database
 from models.ids import new_nonce
 from models.journal import expanding, failing, reads, steps
 from models.journal.errors import CommitUnknown, JournalUnavailable, LeaseLost
+from models.journal.values import Claimed, Completed
 from models.settings import settings
 from tasks import group, patience
 from tests.support.journal import FAILURE, Journal, Worker, at, output, row_of, submit_run
@@ -56,11 +57,14 @@ def test_only_the_nonce_that_claimed_reads_the_claim_back(journal: Journal) -> N
         run_id, "0", "a", workflow="toy", versions=("1",), carrier=worker.carrier(), nonce=nonce
     )
     assert claimed is not None
-    back = {"carrier": worker.carrier(), "nonce": nonce}
-    assert steps.claimed_by(run_id, "0", **back) == claimed
-    assert steps.claimed_by(run_id, "0/1.0", **back) is None
-    assert steps.claimed_by("run-none", "0", **back) is None
-    assert steps.claimed_by(run_id, "0", carrier=worker.carrier(), nonce="another") is None
+
+    def back(run: str, branch: str, mark: str) -> Claimed | None:
+        return steps.claimed_by(run, branch, carrier=worker.carrier(), nonce=mark)
+
+    assert back(run_id, "0", nonce) == claimed
+    assert back(run_id, "0/1.0", nonce) is None
+    assert back("run-none", "0", nonce) is None
+    assert back(run_id, "0", "another") is None
 
 
 def test_a_next_step_claimed_in_an_unanswered_commit_is_read_back(
@@ -93,7 +97,7 @@ def test_a_completion_cut_off_is_written_once(
     wire.cut_next(cut)
     tries = 0
 
-    def write() -> steps.Completed:
+    def write() -> Completed:
         nonlocal tries
         tries += 1
         return worker.complete(claimed, '"once"')

@@ -134,11 +134,13 @@ def test_a_growing_branch_waits_for_the_one_before_it(journal: Journal) -> None:
     run_id = submit_run(group(at("m0"), at("m1")) | at("join"))
     worker = Worker()
     first, second = (worker.take(run_id, f"m{n}", f"0/1.{n}") for n in range(2))
-    with journal.holding("SELECT 1 FROM run WHERE run_id = %s FOR UPDATE", run_id) as earlier:
-        with aside(lambda: worker.then(first, work.s())) as growing:
-            earlier.wait_for(1)
-            assert "work" not in journal.states(run_id)
-            earlier.release()
-            growing.result()
+    with (
+        journal.holding("SELECT 1 FROM run WHERE run_id = %s FOR UPDATE", run_id) as earlier,
+        aside(lambda: worker.then(first, work.s())) as growing,
+    ):
+        earlier.wait_for(1)
+        assert "work" not in journal.states(run_id)
+        earlier.release()
+        growing.result()
     worker.then(second, work.s())
     assert {"work", "work#2"} < set(journal.states(run_id))

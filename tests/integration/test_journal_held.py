@@ -30,7 +30,7 @@ VERBS: dict[str, tuple[Any, Verb]] = {
     "interrupt": (STRAIGHT, Worker.interrupt),
 }
 
-WRONG = {
+WRONG: dict[str, Any] = {
     "run_id": "run-other",
     "branch": "0/1.0",
     "step_key": "b",
@@ -65,7 +65,7 @@ def test_a_report_needs_all_five(journal: Journal, field: str) -> None:
     assert journal.image() == before
 
 
-def _elsewhere(field: str) -> dict[str, str]:
+def _elsewhere(field: str) -> dict[str, Any]:
     return {"branch": "0/1.1"} if field == "branch" else {}
 
 

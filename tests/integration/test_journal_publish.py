@@ -1,5 +1,7 @@
 """Which steps get a message and when: windows, priorities, fairness, back-off; places under a limit."""
 
+from typing import Any
+
 import pytest
 
 from models.journal import publish, runs, steps
@@ -65,9 +67,7 @@ def test_a_hand_out_says_where_to_go_on(journal: Journal) -> None:
     ],
     ids=lambda values: next(iter(values)) + str(next(iter(values.values()))),
 )
-def test_only_what_can_be_claimed_is_handed_out(
-    journal: Journal, values: dict[str, object]
-) -> None:
+def test_only_what_can_be_claimed_is_handed_out(journal: Journal, values: dict[str, Any]) -> None:
     run_id = submit_run(row_of("a"))
     journal.make(run_id, publish_at="2000-01-01Z")
     journal.make(run_id, **values)
@@ -159,9 +159,11 @@ def test_a_run_that_begins_with_a_wide_group_keeps_to_the_window(
 def test_two_publishers_never_share_a_row_nor_wait_for_each_other(journal: Journal) -> None:
     run_ids = [submit_run(row_of("a")) for _ in range(40)]
     due(journal, *run_ids)
-    with journal.holding("SELECT 1 FROM live WHERE run_id = %s FOR UPDATE", run_ids[7]):
-        with aside(lambda: at_once(taken, taken, taken)) as hands:
-            found = [run_id for hand in hands.result() for run_id in hand]
+    with (
+        journal.holding("SELECT 1 FROM live WHERE run_id = %s FOR UPDATE", run_ids[7]),
+        aside(lambda: at_once(taken, taken, taken)) as hands,
+    ):
+        found = [run_id for hand in hands.result() for run_id in hand]
     assert sorted(found) == sorted({*run_ids} - {run_ids[7]})
     assert taken() == [run_ids[7]]
 

@@ -36,7 +36,7 @@ def test_why_a_message_found_nothing_to_run(journal: Journal) -> None:
 
 
 def test_what_was_known_already_counts_as_a_duplicate() -> None:
-    assert DUPLICATES == {V.DONE, V.RUNNING, V.MOVED}
+    assert {V.DONE, V.RUNNING, V.MOVED} == DUPLICATES
 
 
 def test_branches_of_unfinished_runs_are_shown(journal: Journal) -> None:

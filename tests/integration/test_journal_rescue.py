@@ -1,6 +1,7 @@
 """Steps whose owner is gone: each is lost once, with one event, and acted on once."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -209,7 +210,7 @@ def test_unknown_steps_come_as_decide_wants_them(journal: Journal) -> None:
     ids=["pending", "running", "blocked", "not due"],
 )
 def test_only_unknown_unblocked_due_steps_are_decided(
-    journal: Journal, values: dict[str, object]
+    journal: Journal, values: dict[str, Any]
 ) -> None:
     run_id = unknown(journal)
     journal.make(run_id, **values)
@@ -371,9 +372,11 @@ def test_waiting_steps_wake_when_their_time_has_come(journal: Journal) -> None:
 def test_waking_skips_what_another_holds(journal: Journal) -> None:
     run_id = submit_run(row_of("a"))
     journal.make(run_id, state="waiting", due_at="2000-01-01Z")
-    with journal.holding("SELECT 1 FROM live WHERE run_id = %s FOR UPDATE", run_id):
-        with aside(lambda: rescue.wake_waiting(limit=10)) as waking:
-            assert waking.result() == 0
+    with (
+        journal.holding("SELECT 1 FROM live WHERE run_id = %s FOR UPDATE", run_id),
+        aside(lambda: rescue.wake_waiting(limit=10)) as waking,
+    ):
+        assert waking.result() == 0
     assert sum(at_once(*(lambda: rescue.wake_waiting(limit=10) for _ in range(4)))) == 1
 
 

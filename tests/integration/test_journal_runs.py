@@ -71,9 +71,7 @@ def test_the_same_key_and_input_give_the_same_run(journal: Journal, by: dict[str
 
 
 @pytest.mark.parametrize("by", [{"submission_key": "key-1"}, {"run_id": "run-mine"}])
-def test_another_input_under_the_same_key_is_refused(
-    journal: Journal, by: dict[str, str]
-) -> None:
+def test_another_input_under_the_same_key_is_refused(journal: Journal, by: dict[str, str]) -> None:
     first = submit(row_of("a"), **by)
     before = journal.image()
     with pytest.raises(SubmissionConflict, match=f"belongs to run {first.run_id}"):
@@ -104,7 +102,9 @@ def test_a_batch_may_be_named_again(journal: Journal) -> None:
 
 
 def cancel(run_id: str, number: int = 1) -> Cancellation:
-    return runs.cancel(run_id, by=f"user-{number}", reason="wrong file", cancellation_id=f"c-{number}")
+    return runs.cancel(
+        run_id, by=f"user-{number}", reason="wrong file", cancellation_id=f"c-{number}"
+    )
 
 
 def test_a_run_is_cancelled_once_and_asking_again_returns_the_same(journal: Journal) -> None:

@@ -33,7 +33,9 @@ def test_what_is_finished_never_changes(
     assert before[table]
     for retention in ("", "on") if statement.startswith("U") else ("",):
         journal.look.execute("SELECT set_config('onward.retention', %s, false)", (retention,))
-        with pytest.raises(pg.RestrictViolation, match=f"table {table} of the journal is insert-only"):
+        with pytest.raises(
+            pg.RestrictViolation, match=f"table {table} of the journal is insert-only"
+        ):
             journal.look.execute(sql.SQL(statement).format(sql.Identifier(table)))
     assert journal.image() == before
 

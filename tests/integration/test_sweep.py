@@ -131,7 +131,7 @@ def refuse(journal: Journal, run_id: str, when: str, *, table: str = "live") -> 
         sql.SQL(
             "CREATE TRIGGER refuse BEFORE UPDATE OR DELETE ON {} FOR EACH ROW"
             " WHEN (OLD.run_id = {} AND {}) EXECUTE FUNCTION refuse()"
-        ).format(sql.Identifier(table), sql.Literal(run_id), sql.SQL(when))  # type: ignore[arg-type]
+        ).format(sql.Identifier(table), sql.Literal(run_id), sql.SQL(when))
     )
 
 

@@ -125,9 +125,7 @@ class Worker:
         return claimed
 
     def complete(self, claimed: Claimed, text: str = "null") -> Completed:
-        return steps.complete(
-            claimed, output(text), worker=self.name, successor=claimed.successor
-        )
+        return steps.complete(claimed, output(text), worker=self.name, successor=claimed.successor)
 
     def complete_and_claim(self, claimed: Claimed, text: str = "null") -> Completed:
         return steps.complete_and_claim(
@@ -198,7 +196,9 @@ class Journal:
         return row
 
     def step(self, run_id: str, step_key: str) -> dict[str, Any] | None:
-        found = self.rows("SELECT * FROM step WHERE run_id = %s AND step_key = %s", run_id, step_key)
+        found = self.rows(
+            "SELECT * FROM step WHERE run_id = %s AND step_key = %s", run_id, step_key
+        )
         return found[0] if found else None
 
     def states(self, run_id: str) -> dict[str, str]:
