@@ -11,12 +11,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import lru_cache
 from typing import Any, LiteralString
 
 import psycopg
 from psycopg import errors as pg
-from sqlalchemy import Engine, create_engine
 
 from models.failpoints import armed_commit, kill_after_sending
 from models.journal.errors import CommitUnknown, JournalUnavailable
@@ -156,13 +154,3 @@ def _translate(error: psycopg.OperationalError) -> JournalUnavailable:
 
 def _first_line(error: BaseException) -> str:
     return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-
-
-@lru_cache(maxsize=4)
-def _engine(url: str, pid: int) -> Engine:  # noqa: ARG001 - the pid keys the cache: no engine crosses a fork
-    return create_engine(url, pool_size=2, max_overflow=4, pool_pre_ping=True)
-
-
-def engine() -> Engine:
-    """SQLAlchemy's engine for reads and administration, one per process."""
-    return _engine(settings().database_url, os.getpid())

@@ -8,6 +8,7 @@ from models.settings import settings
 from models.states import BlockReason
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 300.0  #: seconds
+_DOUBLINGS_MAX = 30  #: far above the longest pause, and within what a float holds
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,4 +70,6 @@ def decide(
 
 def backoff(losses: int) -> float:
     """At once after the first loss, then doubling: a host that dies again and again is given time."""
-    return 0.0 if losses <= 1 else min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** (losses - 2))
+    if losses <= 1:
+        return 0.0
+    return min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** min(losses - 2, _DOUBLINGS_MAX))

@@ -64,6 +64,7 @@ def perform(task: Task, run_id: str, branch: str, step_key: str) -> None:
         claimed = completed.claimed
         if claimed is not None:
             bound = budget.follow(bound, claimed)
+    budget.end()
 
 
 def _run(
@@ -91,6 +92,7 @@ def _run(
 def _body(bound: BoundStep, claimed: Claimed, held: Held) -> tuple[BaseException | None, Outcome]:
     """Run the author's code. A shutdown comes back beside its outcome, to be raised once that is written."""
     try:
+        claimed = inputs.gathered(claimed)
         args, kwargs, piped = inputs.read(claimed)
         value = bound.call(_context(bound, claimed, held), args, kwargs, piped=piped)
     except OnwardError as error:

@@ -1,5 +1,6 @@
 """What a claimed step works on: its bound arguments and what its predecessors recorded."""
 
+from dataclasses import replace
 from typing import Any, Final
 
 from models.digests import digest_text
@@ -15,12 +16,19 @@ NOTHING_BOUND: Final = '{"args":[],"kwargs":{}}'
 
 
 def read(claimed: Claimed) -> tuple[list[object], dict[str, object], object]:
-    """(args, kwargs, piped value) as structures, straight from the journal."""
+    """(args, kwargs, piped value) as structures, from what the journal holds."""
     piped = _piped(claimed)
     if claimed.arguments == NOTHING_BOUND:
         return [], {}, piped
     bound: Any = decode(claimed.arguments)
     return bound["args"], bound["kwargs"], piped
+
+
+def gathered(claimed: Claimed) -> Claimed:
+    """A join's input, its members' outputs as one list in input order, put where a predecessor's output is."""
+    if not claimed.gathers:
+        return claimed
+    return replace(claimed, piped=f"[{','.join(text for _, text in steps.gathered(claimed))}]")
 
 
 def _piped(claimed: Claimed) -> object:
@@ -29,10 +37,8 @@ def _piped(claimed: Claimed) -> object:
             return NO_INPUT
         case InputKind.EMPTY:
             return []
-        case InputKind.GATHER:
-            return [decode(text) for _, text in steps.gathered(claimed)]
-        case InputKind.PREVIOUS:
-            assert claimed.piped is not None  # noqa: S101 - the predecessor completed, so it has an output
+        case InputKind.GATHER | InputKind.PREVIOUS:
+            assert claimed.piped is not None  # noqa: S101 - what came before completed, so it has an output
             return decode(claimed.piped)
 
 

@@ -10,7 +10,8 @@ from celery import Celery, Task
 
 from models.journal.values import Claimed
 from models.settings import settings
-from tasks import events, leaving, registry
+from tasks import leaving, registry
+from tasks.events import Carried
 from tasks.step import BoundStep
 
 
@@ -21,6 +22,7 @@ class Budget:
         self.app: Celery = task.app
         self._until = time.monotonic() + settings().sticky_seconds
         self._left = settings().sticky_steps if settings().sticky else 0
+        self._carried = Carried(task.app)
 
     def allows(self, bound: BoundStep, claimed: Claimed) -> bool:
         """Whether the next step may run here: same branch, queue and limits, no throttle, budget left."""
@@ -44,8 +46,12 @@ class Budget:
         """The step that was just claimed in place; Flower sees it as a task of its own."""
         self._left -= 1
         following = self._named(bound, claimed.step_name)
-        events.carried(self.app, claimed)
+        self._carried.begin(claimed)
         return following
+
+    def end(self) -> None:
+        """Nothing more is carried."""
+        self._carried.end()
 
     @staticmethod
     def _named(bound: BoundStep, name: str | None) -> BoundStep:

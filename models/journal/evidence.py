@@ -95,8 +95,11 @@ _PLAN: LiteralString = """
 SELECT step_key, branch, input, next_key, fork, joins, join_index, inserted_by FROM plan
 WHERE run_id = %(run_id)s ORDER BY position"""
 
-#: What ``tasks.inputs.digests`` makes: the bound arguments, then the predecessor's output.
-_INPUT: LiteralString = "p.arguments || chr(10) || coalesce(i.output, '')"
+#: What ``tasks.inputs.digests`` makes: the bound arguments, then the predecessor's output, or, of a join,
+#: the list of its members' outputs.
+_INPUT: LiteralString = """p.arguments || chr(10) || coalesce(CASE p.input WHEN 'gather' THEN (
+    SELECT '[' || string_agg(m.output, ',' ORDER BY m.join_index) || ']' FROM step m
+    WHERE m.run_id = s.run_id AND m.joins = s.step_key) ELSE i.output END, '')"""
 
 _STEPS: LiteralString = f"""
 SELECT s.step_key, s.branch, s.state, s.prev_key, s.joins, s.join_index, s.attempt, s.token,

@@ -161,11 +161,12 @@ def _end_member(
     )  # fmt: skip
 
 
+#: A step below that lost its owner stays until it is decided: only then is nothing of it in doubt.
 _END_MEMBER: LiteralString = """
 WITH below AS (
-    DELETE FROM live l WHERE l.run_id = %(run_id)s AND l.state <> 'running' AND
+    DELETE FROM live l WHERE l.run_id = %(run_id)s AND l.state IN ('pending', 'failed', 'waiting') AND
         (starts_with(l.branch, %(below)s) OR l.branch = %(branch)s) AND l.branch <> %(member)s
-    RETURNING 1
+    RETURNING l.*
 ), gone AS (
     DELETE FROM live l USING (SELECT count(*) FROM below) children_first
     WHERE l.run_id = %(run_id)s AND l.branch = %(member)s RETURNING %(join_key)s AS join_key
@@ -174,6 +175,10 @@ WITH below AS (
         publications = 0, revision = l.revision + 1
     FROM gone
     WHERE l.run_id = %(run_id)s AND l.branch = %(parent)s AND l.step_key = gone.join_key
+), cancelled AS (
+    INSERT INTO step (run_id, step_key, branch, state, prev_key, attempt, token, worker, started_at)
+    SELECT run_id, step_key, branch, 'cancelled', prev_key, attempt, token, worker, claimed_at
+    FROM below WHERE missing = 0 AND branch <> %(branch)s
 )
 INSERT INTO step (run_id, step_key, branch, state, prev_key, output, output_digest, joins,
                   join_index, attempt, token, worker, started_at)

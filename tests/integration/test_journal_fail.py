@@ -153,6 +153,25 @@ def test_a_failure_ends_the_nearest_tolerated_member_with_all_below_it(journal: 
     worker.do(run_id, "m1", branch="0/1.1")
     states = [state for state, _ in steps.gathered(worker.take(run_id, "join"))]
     assert states == ["failed", "completed"]
+    assert journal.states(run_id) == {
+        "a": "completed", "in": "completed", "i0": "failed", "i1": "cancelled", "i1b": "not_reached",
+        "i2": "cancelled", "inner": "not_reached", "m1": "completed", "join": "running",
+        "end": "not_reached",
+    }  # fmt: skip
+
+
+def test_a_step_in_doubt_outlives_the_end_of_its_member_until_it_is_decided(
+    journal: Journal,
+) -> None:
+    run_id, inner = nested(journal)
+    worker = Worker()
+    worker.interrupt(worker.take(run_id, "i2", inner[2]))
+    worker.fail(worker.take(run_id, "i0", inner[0]))
+    assert journal.states(run_id)["i2"] == "unknown"
+    assert rescue.cancellable(limit=10) == []
+    rescue.requeue([journal.ref(run_id, inner[2])], [0.0])
+    rescue.cancel_branches(rescue.cancellable(limit=10))
+    assert journal.states(run_id)["i2"] == "cancelled"
 
 
 def test_whoever_ends_the_member_reports_and_the_second_failure_does_not(journal: Journal) -> None:

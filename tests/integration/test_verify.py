@@ -11,7 +11,7 @@ from recovery.verify import verify, verify_recovered
 from recovery.watch import why
 from tasks import group
 from tasks.canvas import Canvas
-from tasks.inputs import digests
+from tasks.inputs import digests, gathered
 from tests.support.journal import Journal, Worker, at, row_of, submit_run
 
 
@@ -19,7 +19,7 @@ class HonestWorker(Worker):
     """Records the digests that the engine would."""
 
     def complete(self, claimed: Claimed, text: str = "null") -> Completed:
-        output = Output(text, *digests(claimed, text))
+        output = Output(text, *digests(gathered(claimed), text))
         return steps.complete(claimed, output, worker=self.name, successor=claimed.successor)
 
 
