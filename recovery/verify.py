@@ -119,11 +119,13 @@ def _of_plan(facts: Evidence) -> Iterator[Finding]:
     ended = _ended_members(facts.steps, plan)
     for node in facts.plan:
         known = finished.get(node.step_key)
-        if known is None and not any(_is_within(node.branch, member) for member in ended):
+        if any(_is_within(node.branch, member) for member in ended):
+            continue  # its group member was given up, and the join was told
+        if known is None:
             yield Finding(
                 "never_ran", node.step_key, "the run is completed, and nothing says why this did not run"
             )  # fmt: skip
-        elif known is not None and known.state == StepState.CANCELLED:
+        elif known.state == StepState.CANCELLED:
             yield Finding("never_ran", node.step_key, "cancelled, and the run is completed")
 
 

@@ -17,13 +17,14 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
+from psycopg import sql
 
 from models.journal import rescue, runs, steps
 from models.journal.errors import LeaseLost, Refused
 from models.journal.values import BranchRef, Claimed
 from models.states import StepState, is_edge
 from tasks import group
-from tests.support.journal import Journal, Worker, at, output, row_of, submit_run, work
+from tests.support.journal import TABLES, Journal, Worker, at, output, row_of, submit_run, work
 
 SHAPES = (
     row_of("a", "b", "c"),
@@ -271,8 +272,10 @@ class JournalMachine(RuleBasedStateMachine):
         raise AssertionError(f"a displaced owner wrote: {claimed}")
 
     def teardown(self) -> None:
-        for table in ("live", "run"):
-            self.journal.look.execute(f"DELETE FROM {table}")
+        with self.journal.look.transaction():
+            self.journal.look.execute("SET LOCAL onward.retention = 'on'")
+            for table in TABLES:
+                self.journal.look.execute(sql.SQL("DELETE FROM {}").format(sql.Identifier(table)))
         super().teardown()
 
 
@@ -281,7 +284,7 @@ def test_any_order_of_anything_keeps_the_promise(journal: Journal) -> None:
     run_state_machine_as_test(  # type: ignore[no-untyped-call]
         lambda: JournalMachine(journal),
         settings=hypothesis_settings(
-            max_examples=40,
+            max_examples=int(__import__('os').environ.get('MX','40')),
             stateful_step_count=40,
             deadline=None,
             derandomize=True,
