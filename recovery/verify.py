@@ -114,8 +114,13 @@ def _of_plan(facts: Evidence) -> Iterator[Finding]:
             yield Finding("not_planned", step.step_key, "finished without being in the plan")
         elif step.state == StepState.COMPLETED:
             yield from _of_predecessor(step, plan, finished)
-    if facts.state != RunState.COMPLETED:
-        return
+    if facts.state == RunState.COMPLETED:
+        yield from _of_what_never_ran(facts, plan, finished)
+
+
+def _of_what_never_ran(
+    facts: Evidence, plan: dict[str, PlanFact], finished: dict[str, StepFact]
+) -> Iterator[Finding]:
     ended = _ended_members(facts.steps, plan)
     for node in facts.plan:
         known = finished.get(node.step_key)

@@ -19,7 +19,7 @@ import redis
 from examples.contract_review.estimate import CALLS_PER_DOCUMENT
 from ops.demo import batch
 from ops.demo.records import FaultRecord
-from ops.demo.schedule import FaultKind
+from ops.demo.schedule import FaultKind, PlannedFault
 from ops.demo.session import TICK
 from ops.demo.stage import TIMES, Stage, root
 from ops.demo.view import View
@@ -120,13 +120,16 @@ class Comparison:
 
     def _submit(self, uris: Sequence[str]) -> None:
         # A process of its own: chains leave results behind that talk to the broker when they go.
-        subprocess.run(
-            [sys.executable, "-c", _SUBMIT, *uris],
-            cwd=root(),
-            env=self._environment,
-            check=True,
-            timeout=_SUBMIT_TIMEOUT,
-        )
+        with self.stage.home.log(f"{PREFIX}submit").open("ab") as log:
+            subprocess.run(
+                [sys.executable, "-c", _SUBMIT, *uris],
+                cwd=root(),
+                env=self._environment,
+                stdout=log,
+                stderr=log,
+                check=True,
+                timeout=_SUBMIT_TIMEOUT,
+            )
 
     @property
     def _environment(self) -> dict[str, str]:
@@ -157,7 +160,7 @@ class Comparison:
         )
 
     def _watch(self, world: Witnesses) -> Witnessed | None:
-        due = [fault for fault in self.faults if fault.kind in _BLOWS]
+        due = comparable(self.faults)
         began = moved = time.monotonic()
         told = ""
         known = world.testify()
@@ -234,6 +237,17 @@ _BLOWS: dict[FaultKind, Callable[[Comparison, str], None]] = {
     FaultKind.VALKEY_SIGKILL: lambda one, _name: one.stage.servers.kill("valkey"),
     FaultKind.VALKEY_WIPED: lambda one, _name: one.stage.servers.lose_broker_data(),
 }
+
+
+def comparable(faults: Sequence[FaultRecord]) -> list[PlannedFault]:
+    """The blows that chains can take, at the same documents.
+
+    The loss of the broker's data comes last, whenever it came to us: after it nothing is left to hit.
+    """
+    kinds = [fault.kind for fault in faults if fault.kind in _BLOWS]
+    places = sorted(fault.document for fault in faults if fault.kind in _BLOWS)
+    kinds.sort(key=lambda kind: kind is FaultKind.VALKEY_WIPED)
+    return list(map(PlannedFault, kinds, places))
 
 
 def _told(known: Witnessed, silence: float) -> str:

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TypeVar
 
+import redis
+
 from models.settings import settings
 from ops.demo import evidence
 from ops.demo.aiming import (
@@ -156,7 +158,7 @@ def _broker(scene: Scene, strike: Callable[[], None], what: str) -> Script:
     """Hit the broker while messages are under way, and watch those steps until they are done."""
     queued = yield from _some(
         scene,
-        lambda: patiently(lambda: evidence.queued(scene.batch_id)),
+        lambda: patiently(lambda: _under_way(scene)),
         what="no message under way",
     )
     victim = f"{what} (pid {scene.stage.supervisor.pids.get('valkey', 0)})"
@@ -174,6 +176,15 @@ def _broker(scene: Scene, strike: Callable[[], None], what: str) -> Script:
             return Healing(recovered_by=by, until=_latest(fates, blow.moment))
         yield None
     raise Missed(_not_within("the steps whose messages were in the broker"))
+
+
+def _under_way(scene: Scene) -> list[QueuedStep]:
+    """Pending steps whose messages are out, while some of them are in the broker."""
+    try:
+        waiting = scene.stage.messages_waiting()
+    except redis.RedisError:
+        return []
+    return evidence.queued(scene.batch_id) if waiting else []
 
 
 def _carried(step: QueuedStep, publications: int) -> Mechanism:

@@ -7,6 +7,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import redis
+
 import examples
 from models.settings import settings
 from ops.demo import evidence
@@ -97,6 +99,12 @@ class Stage(LocalStack):
     def worker_names(self) -> list[str]:
         """Workers that run now."""
         return [name for name in self.supervisor.pids if name.startswith("worker-")]
+
+    def messages_waiting(self) -> int:
+        """Messages of steps that lie in the broker and that no worker has taken."""
+        with redis.Redis.from_url(self.servers.broker_url, socket_timeout=3) as client:
+            queues = client.scan_iter(f"{settings().key_prefix}steps.*", _type="list")
+            return sum(int(client.llen(queue)) for queue in queues)
 
     def freeze(self, name: str) -> None:
         """SIGSTOP a process and everything of its session, the one that could fork first."""

@@ -4,7 +4,7 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from functools import partial
-from itertools import count
+from itertools import pairwise
 
 import pytest
 
@@ -28,23 +28,30 @@ def world(
         yield world
 
 
-def _unfinished(runs: list[str]) -> int:
-    query = "SELECT count(*) FROM run WHERE run_id = ANY(%(ids)s) AND state <> 'completed'"
-    return int(database.fetch(query, {"ids": runs})[0][0])
+class Batch:
+    """Orders that come in as long as workers come and go."""
 
+    def __init__(self, world: World) -> None:
+        self.runs: dict[str, str] = {}
+        self._world = world
 
-def _all_busy(names: list[str]) -> bool:
-    return set(names) <= _busy()
+    def unfinished(self) -> int:
+        query = "SELECT count(*) FROM run WHERE run_id = ANY(%(ids)s) AND state <> 'completed'"
+        return int(database.fetch(query, {"ids": list(self.runs.values())})[0][0])
 
+    def fill(self, wanted: int) -> None:
+        """Submit until so many orders are under way."""
+        for _ in range(wanted - self.unfinished()):
+            intent = f"order-{len(self.runs) + 1:04d}"
+            self.runs[intent] = self._world.start("scaling", intent=intent)
 
-def _any_busy(names: list[str]) -> bool:
-    return bool(set(names) & _busy())
-
-
-def _busy() -> set[str]:
-    """The workers that hold a step now."""
-    query = "SELECT DISTINCT split_part(worker, '@', 1) FROM live WHERE owner IS NOT NULL"
-    return {row[0] for row in database.fetch(query, {})}
+    def keeps_busy(self, names: list[str]) -> bool:
+        """Whether each of these workers holds a step now; submits more while they do not."""
+        query = "SELECT DISTINCT split_part(worker, '@', 1) FROM live WHERE owner IS NOT NULL"
+        if set(names) <= {row[0] for row in database.fetch(query, {})}:
+            return True
+        self.fill(3 * len(names))
+        return False
 
 
 def _have_left(world: World, names: list[str]) -> bool:
@@ -52,43 +59,30 @@ def _have_left(world: World, names: list[str]) -> bool:
 
 
 def _start_workers(world: World, names: list[str]) -> None:
-    world.cluster.start_together(
-        *(world.cluster.services.worker(name, concurrency=1) for name in names)
-    )
+    services = world.cluster.services
+    world.cluster.start_together(*(services.worker(name, concurrency=1) for name in names))
 
 
 def test_workers_come_and_go_in_mid_batch(world: World) -> None:
-    numbers = count(1)
-    runs: dict[str, str] = {}
-
-    def submit(more: int) -> None:
-        for _ in range(more):
-            intent = f"order-{next(numbers):04d}"
-            runs[intent] = world.start("scaling", intent=intent)
-
-    submit(10)
-    for size in SIZES:
-        submit(8 * size)
-        _start_workers(world, NAMES[len(world.cluster.pids) - 2 : size])
-        wait_until(partial(_all_busy, NAMES[:size]), what=f"{size} workers are at work")
-        assert _unfinished(list(runs.values())), "the batch was over before workers were added"
-
-    submit(60)
-    for size in reversed(SIZES[:-1]):
-        leaving = NAMES[size : 2 * size]
-        wait_until(partial(_any_busy, leaving), what="they hold steps")
-        for name in leaving:
-            world.cluster.send_signal(name, signal.SIGTERM)
-        assert _unfinished(list(runs.values())), "the batch was over before workers were taken away"
-        submit(10)
+    batch = Batch(world)
+    for before, size in pairwise((0, *SIZES)):
+        batch.fill(4 * size)
+        _start_workers(world, NAMES[before:size])
         wait_until(
-            partial(_have_left, world, leaving),
-            timeout=30,
-            what=f"{leaving} have left",
+            partial(batch.keeps_busy, NAMES[:size]), timeout=30, what=f"{size} workers are at work"
         )
 
-    world.wait_runs(list(runs.values()), timeout=60)
-    _once_each(world, runs)
+    for size in reversed(SIZES[:-1]):
+        leaving = NAMES[size : 2 * size]
+        wait_until(partial(batch.keeps_busy, leaving), timeout=30, what="they hold steps")
+        for name in leaving:
+            world.cluster.send_signal(name, signal.SIGTERM)
+        assert batch.unfinished(), "the batch was over when workers were taken away"
+        batch.fill(4 * size)
+        wait_until(partial(_have_left, world, leaving), timeout=30, what=f"{leaving} have left")
+
+    world.wait_runs(list(batch.runs.values()), timeout=60)
+    _once_each(world, batch.runs)
 
 
 def _once_each(world: World, runs: dict[str, str]) -> None:
@@ -97,7 +91,7 @@ def _once_each(world: World, runs: dict[str, str]) -> None:
     assert world.fx.all_calls("order-") == ordered
     for run_id in runs.values():
         assert world.attempts(run_id) == {"fetch": 1, "order": 1, "confirm": 1}
-        assert world.bodies(run_id) == 3
         check_invariants(settings().database_url, run_id)
+    assert world.bodies_by_run() == dict.fromkeys(runs.values(), 3)
     rows = database.fetch("SELECT DISTINCT split_part(worker, '@', 1) FROM step", {})
     assert {row[0] for row in rows} == set(NAMES), "a worker did nothing"

@@ -102,14 +102,3 @@ def after_mail(ctx: Context, resource_id: str) -> str:
 @workflow("rough-mail", version="1")
 def mailing(intent: str) -> Canvas:
     return mail.s(intent) | after_mail.s()
-
-
-@step(untracked=True)
-def untracked(ctx: Context, intent: str) -> str:
-    note(ctx)
-    return create(ctx, intent)
-
-
-@workflow("rough-untracked", version="1")
-def untracked_run(intent: str) -> Canvas:
-    return untracked.s(intent)

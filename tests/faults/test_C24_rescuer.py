@@ -8,6 +8,7 @@ import psycopg
 import pytest
 
 from models import database
+from models.failpoints import FailPoint
 from models.ids import new_nonce
 from models.journal import reads, steps
 from models.journal.values import Carrier
@@ -81,8 +82,8 @@ def _all_recovered(world: World, runs: dict[str, str]) -> None:
         check_invariants(settings().database_url, run_id)
 
 
-@pytest.mark.parametrize("point", LEFT_BEHIND)
-def test_C24_c_the_sweep_is_killed(world: World, point: str) -> None:
+@pytest.mark.parametrize("point", [point for point in FailPoint if point.startswith("S")])
+def test_C24_c_the_sweep_is_killed(world: World, point: FailPoint) -> None:
     runs = _lose_a_worker(world, f"sweep-{point}")
     deaths = world.cluster.logs("control").count("signal 9 (SIGKILL)")
     world.cluster.control_worker(env={"ONWARD_FAILPOINTS": f"{point}:kill"})

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from models.failpoints import FailPoint
 from models.settings import settings
 from tests.support.fx import Where
 from tests.support.invariants import check_invariants
@@ -15,7 +16,7 @@ from tests.support.waiting import wait_until
 from tests.support.world import World
 
 MODES = ("hop", "sticky")
-POINTS = ("P0", "P1", "P2", "P3", "P4", "P5", "P6", "P7")
+POINTS = tuple(point.value for point in FailPoint if point.startswith("P"))
 #: Held by the outside service before or after its effect, and killed from outside.
 IN_THE_BODY: dict[str, Where] = {"P2": "before", "P3": "after"}
 #: How often `charge` is claimed, and requested from the outside world, after one kill at it.

@@ -112,7 +112,7 @@ def test_a_tolerated_failure_explains_what_never_ran(journal: Journal) -> None:
     assert journal.states(run_id)["e"] == "not_reached"
     assert verify(run_id) == []
     tamper(journal, "DELETE FROM step WHERE run_id = %s AND step_key = 'f'", run_id)
-    assert words(run_id) == ["never_ran", "join_incomplete"]
+    assert words(run_id) == ["input_changed", "never_ran", "join_incomplete"]
 
 
 def test_a_cancelled_run_verifies(journal: Journal) -> None:

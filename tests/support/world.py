@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -172,6 +173,10 @@ class World:
     def bodies(self, run_id: str, step_key: str = "") -> int:
         """How many bodies were entered, as they themselves wrote down."""
         return sum(1 for one in self.notes(run_id, step_key) if one["what"] == "body")
+
+    def bodies_by_run(self) -> dict[str, int]:
+        """How many bodies were entered, by run."""
+        return dict(Counter(one["run_id"] for one in self.notes() if one["what"] == "body"))
 
     def fired(self, point: str) -> bool:
         return (Path(os.environ["ONWARD_FAILPOINT_DIR"]) / point).exists()

@@ -1,0 +1,127 @@
+"""The floor: the fewest statements that a journalled step needs, sent by pgbench, with nothing around them.
+
+One commit a step: complete N and claim N+1 at once, as sticky execution does. Two commits: claim, then
+complete, as a hop does. Every transaction is one prepared statement found by primary key.
+"""
+
+import json
+import os
+import re
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import LiteralString
+
+import psycopg
+
+from benchmarks.contestants import Contestant
+from benchmarks.meters import Measure, Meter
+from benchmarks.stand import Mode, Stand
+from benchmarks.work import RESULT, STEPS
+from ops.stack import binaries
+from ops.stack.errors import ServerMissing
+
+_DATABASE = "floor"
+_SCHEMA: LiteralString = """
+DROP TABLE IF EXISTS step;
+DROP SEQUENCE IF EXISTS run;
+CREATE SEQUENCE run;
+CREATE TABLE step (
+    run_id bigint, seq int, state text NOT NULL, attempt int NOT NULL DEFAULT 0, owner text,
+    lease_expires_at timestamptz, result text, created_at timestamptz NOT NULL DEFAULT now(),
+    started_at timestamptz, finished_at timestamptz, PRIMARY KEY (run_id, seq))"""
+_WAITING = "INSERT INTO step (run_id, seq, state) VALUES (:r, {seq}, 'pending')"
+_TAKEN = (
+    "INSERT INTO step (run_id, seq, state, attempt, owner, started_at, lease_expires_at)"
+    " {given} 'running', 1, 'w', now(), now() + interval '30 s'"
+)
+_CLAIM = (
+    "UPDATE step SET state = 'running', attempt = attempt + 1, owner = 'w', started_at = now(),"
+    " lease_expires_at = now() + interval '30 s'"
+    " WHERE run_id = :r AND seq = {seq} AND attempt = 0 AND owner IS NULL"
+)
+_COMPLETE = (
+    "UPDATE step SET state = 'completed', result = '{result}', finished_at = now(),"
+    " lease_expires_at = NULL WHERE run_id = :r AND seq = {seq} AND attempt = 1 AND owner = 'w'"
+)
+_RATE = re.compile(r"tps = ([\d.]+)")
+
+
+@dataclass(frozen=True)
+class Floor(Contestant):
+    """pgbench with as many clients as the pool has processes."""
+
+    name: str
+    commits: int
+
+    def measure(self, stand: Stand, mode: Mode, *, runs: int) -> Measure:
+        _prepare_database(stand)
+        with _script(self.commits) as script:
+            _pgbench(stand, script, clients=mode.concurrency, runs=2 * mode.concurrency)
+            meter = Meter(stand)
+            before = os.times()
+            told = _pgbench(stand, script, clients=mode.concurrency, runs=runs)
+            after = os.times()
+            done = runs // mode.concurrency * mode.concurrency * STEPS
+            measured = meter.stop(done)
+        found = _RATE.search(told)
+        assert found is not None, told  # noqa: S101 - it ends with its rate
+        rate = float(found.group(1)) * STEPS
+        spent = sum(after[2:4]) - sum(before[2:4])  # of children that have ended
+        return replace(
+            measured, steps_per_second=rate, seconds=done / rate, cpu_workers=spent * 1000 / done
+        )
+
+
+def _prepare_database(stand: Stand) -> None:
+    with psycopg.connect(stand.libpq_url("postgres"), autocommit=True) as server:
+        known = server.execute("SELECT 1 FROM pg_database WHERE datname = 'floor'").fetchone()
+        if known is None:
+            server.execute("CREATE DATABASE floor")
+    with psycopg.connect(stand.libpq_url(_DATABASE), autocommit=True) as server:
+        server.execute(_SCHEMA)
+
+
+@contextmanager
+def _script(commits: int) -> Iterator[str]:
+    """The transactions of one run, in a file."""
+    with tempfile.NamedTemporaryFile("w", suffix=".sql") as file:
+        file.write(";\n".join(_statements(commits)) + ";\n")
+        file.flush()
+        yield file.name
+
+
+def _statements(commits: int) -> Iterator[str]:
+    first = _WAITING.format(seq=0) if commits == 2 else f"{_TAKEN.format(given='SELECT :r, 0,')}"
+    yield f"SELECT nextval('run') AS r \\gset\n{first}"
+    result = json.dumps(RESULT).replace(":", r"\u003a")  # a colon would begin a variable
+    for seq in range(STEPS):
+        if commits == 2:
+            yield _CLAIM.format(seq=seq)
+        complete = _COMPLETE.format(seq=seq, result=result)
+        if seq == STEPS - 1:
+            yield complete
+        elif commits == 2:
+            yield (
+                f"WITH done AS ({complete} RETURNING 1) INSERT INTO step (run_id, seq, state)"
+                f" SELECT :r, {seq + 1}, 'pending' FROM done"
+            )
+        else:
+            given = f"SELECT :r, {seq + 1},"
+            yield f"WITH done AS ({complete} RETURNING 1) {_TAKEN.format(given=given)} FROM done"
+
+
+def _pgbench(stand: Stand, script: str, *, clients: int, runs: int) -> str:
+    program = binaries.postgres_programs() / "pgbench"
+    if not program.exists():
+        raise ServerMissing(f"no pgbench beside PostgreSQL: there is no {program}; install it")
+    url = stand.libpq_url(_DATABASE)
+    return subprocess.run(
+        [
+            program, "-n", "-M", "prepared", "-f", script, "-c", str(clients), "-j", "1",
+            "-t", str(runs // clients), url,
+        ],
+        check=True, capture_output=True, text=True,
+    ).stdout  # fmt: skip
