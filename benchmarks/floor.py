@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import LiteralString
 
 import psycopg
+from psycopg.conninfo import conninfo_to_dict
 
 from benchmarks.contestants import Contestant
 from benchmarks.meters import Measure, Meter
@@ -117,11 +118,16 @@ def _pgbench(stand: Stand, script: str, *, clients: int, runs: int) -> str:
     program = binaries.postgres_programs() / "pgbench"
     if not program.exists():
         raise ServerMissing(f"no pgbench beside PostgreSQL: there is no {program}; install it")
-    url = stand.libpq_url(_DATABASE)
-    return subprocess.run(
-        [
-            program, "-n", "-M", "prepared", "-f", script, "-c", str(clients), "-j", "1",
-            "-t", str(runs // clients), url,
-        ],
-        check=True, capture_output=True, text=True,
-    ).stdout  # fmt: skip
+    words = ("-n", "-M", "prepared", "-f", script, "-c", str(clients), "-j", "1")
+    told = subprocess.run(
+        [program, *words, "-t", str(runs // clients)],
+        env={**os.environ, **_address(stand)}, check=True, capture_output=True, text=True,
+    )  # fmt: skip
+    return told.stdout
+
+
+def _address(stand: Stand) -> dict[str, str]:
+    """Where to connect, in the environment: every user of the machine can read arguments."""
+    told = conninfo_to_dict(stand.libpq_url(_DATABASE))
+    names = {"host": "PGHOST", "port": "PGPORT", "user": "PGUSER", "password": "PGPASSWORD"}
+    return {"PGDATABASE": _DATABASE, **{names[key]: str(told[key]) for key in names}}
