@@ -6,13 +6,13 @@ from tasks.canvas import Chain, chain
 
 
 @step
-def first(ctx: Context) -> dict[str, object]:
+def first(_ctx: Context) -> dict[str, object]:
     """Begin with nothing."""
     return RESULT
 
 
 @step
-def link(ctx: Context, previous: dict[str, object]) -> dict[str, object]:
+def link(_ctx: Context, _previous: dict[str, object]) -> dict[str, object]:
     """Take the result of the step before, as the plain chain's task does."""
     return RESULT
 

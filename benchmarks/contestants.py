@@ -47,7 +47,7 @@ class _OnWorkers(Contestant):
 
     @abstractmethod
     def hands(
-        self, stand: Stand, mode: Mode
+        self, _stand: Stand, mode: Mode, /
     ) -> tuple[Callable[[int, int], object], Callable[[], int]]:
         """(submit run N of so many steps, how many runs are finished)."""
 
@@ -65,7 +65,7 @@ class Onward(_OnWorkers):
             yield pid
 
     def hands(
-        self, stand: Stand, mode: Mode
+        self, _stand: Stand, mode: Mode
     ) -> tuple[Callable[[int, int], object], Callable[[], int]]:
         return partial(submit_run, mode), completed_runs
 

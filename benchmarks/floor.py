@@ -33,10 +33,11 @@ CREATE TABLE step (
     run_id bigint, seq int, state text NOT NULL, attempt int NOT NULL DEFAULT 0, owner text,
     lease_expires_at timestamptz, result text, created_at timestamptz NOT NULL DEFAULT now(),
     started_at timestamptz, finished_at timestamptz, PRIMARY KEY (run_id, seq))"""
-_WAITING = "INSERT INTO step (run_id, seq, state) VALUES (:r, {seq}, 'pending')"
+_NEXT = "WITH done AS ({done} RETURNING 1) {then}"
+_WAITING = "INSERT INTO step (run_id, seq, state) SELECT :r, {seq}, 'pending'"
 _TAKEN = (
     "INSERT INTO step (run_id, seq, state, attempt, owner, started_at, lease_expires_at)"
-    " {given} 'running', 1, 'w', now(), now() + interval '30 s'"
+    " SELECT :r, {seq}, 'running', 1, 'w', now(), now() + interval '30 s'"
 )
 _CLAIM = (
     "UPDATE step SET state = 'running', attempt = attempt + 1, owner = 'w', started_at = now(),"
@@ -95,7 +96,7 @@ def _script(commits: int) -> Iterator[str]:
 
 
 def _statements(commits: int) -> Iterator[str]:
-    first = _WAITING.format(seq=0) if commits == 2 else f"{_TAKEN.format(given='SELECT :r, 0,')}"
+    first = (_WAITING if commits == 2 else _TAKEN).format(seq=0)
     yield f"SELECT nextval('run') AS r \\gset\n{first}"
     result = json.dumps(RESULT).replace(":", r"\u003a")  # a colon would begin a variable
     for seq in range(STEPS):
@@ -105,13 +106,9 @@ def _statements(commits: int) -> Iterator[str]:
         if seq == STEPS - 1:
             yield complete
         elif commits == 2:
-            yield (
-                f"WITH done AS ({complete} RETURNING 1) INSERT INTO step (run_id, seq, state)"
-                f" SELECT :r, {seq + 1}, 'pending' FROM done"
-            )
+            yield _NEXT.format(done=complete, then=f"{_WAITING.format(seq=seq + 1)} FROM done")
         else:
-            given = f"SELECT :r, {seq + 1},"
-            yield f"WITH done AS ({complete} RETURNING 1) {_TAKEN.format(given=given)} FROM done"
+            yield _NEXT.format(done=complete, then=f"{_TAKEN.format(seq=seq + 1)} FROM done")
 
 
 def _pgbench(stand: Stand, script: str, *, clients: int, runs: int) -> str:

@@ -24,8 +24,8 @@ app.conf.update(
 )
 
 
-@app.task(name="plain.link")
-def link(previous: dict[str, object] | None, run: int, left: int) -> dict[str, object]:
+@app.task(name="plain.link")  # type: ignore[untyped-decorator]
+def link(_previous: dict[str, object] | None, run: int, left: int) -> dict[str, object]:
     """One step. The last one of a chain says so."""
     if left == 0:
         os.write(_file(), b"%d\n" % run)
@@ -34,7 +34,10 @@ def link(previous: dict[str, object] | None, run: int, left: int) -> dict[str, o
 
 def submit(run: int, steps: int) -> None:
     """Send one chain."""
-    links = [link.s(None, run, steps - 1), *(link.s(run, left) for left in reversed(range(steps - 1)))]
+    links = [
+        link.s(None, run, steps - 1),
+        *(link.s(run, left) for left in reversed(range(steps - 1))),
+    ]
     chain(*links).apply_async()
 
 

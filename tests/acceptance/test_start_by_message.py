@@ -141,3 +141,19 @@ def test_what_cannot_be_started_says_why_in_the_log_and_to_nobody_else(
     assert SECRET not in json.dumps(events)
     logs = "".join(world.cluster.logs(name) for name in world.cluster.pids)
     assert "no workflow is called 'no-such'" in logs
+
+
+def test_a_worker_that_cannot_reach_the_journal_gives_the_message_back(
+    world: World, shop: Celery
+) -> None:
+    for name in list(world.cluster.pids):
+        world.cluster.kill(name)
+    nowhere = "postgresql+psycopg://onward@127.0.0.1:1/onward"
+    world.cluster.worker("cut-off", env={"ONWARD_DATABASE_URL": nowhere})
+    _send(shop, _order("given-back", key="given-back"), task_id="given-back")
+    wait_until(
+        lambda: "Giving its message back" in world.cluster.logs("cut-off"), what="it was given back"
+    )
+    world.cluster.worker("worker-1")
+    run_id = wait_until(lambda: _runs("given-back"), timeout=20, what="the run exists")[0]
+    world.wait_run(run_id)

@@ -157,13 +157,14 @@ def test_C24_a_two_beats_and_three_sweeps_requeue_each_row_once(world: World) ->
         assert claimed is not None
     _wait_stale(world, runs)
 
-    for number in (1, 2, 3):
-        world.cluster.control_worker(f"control-{number}")
-    world.cluster.beat(1)
-    world.cluster.beat(2)
+    services = world.cluster.services
     for _ in range(6):
         _sweep_now(world)
-    world.cluster.worker("rescuer")
+    world.cluster.start_together(
+        *(services.control_worker(f"control-{number}") for number in (1, 2, 3)),
+        *(services.beat(number) for number in (1, 2)),
+        services.worker("rescuer", concurrency=2),
+    )
     world.wait_runs(runs)
 
     for run_id in runs:

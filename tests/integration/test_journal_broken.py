@@ -75,7 +75,7 @@ def test_a_next_step_claimed_in_an_unanswered_commit_is_read_back(
     claimed = worker.take(run_id, "a")
     wire.cut_next(Cut.ANSWER)
     with pytest.raises(CommitUnknown):
-        steps.complete_and_claim(claimed, output('"x"'), carrier=worker.carrier(), nonce=nonce)
+        steps.complete_and_claim(claimed, output(claimed, '"x"'), carrier=worker.carrier(), nonce=nonce)
     assert steps.confirm(claimed)
     following = steps.claimed_by(run_id, "0", carrier=worker.carrier(), nonce=nonce)
     assert following is not None
@@ -190,7 +190,7 @@ def test_nothing_of_an_expansion_is_seen_before_all_of_it(journal: Journal) -> N
     with pytest.raises(RuntimeError):
         expanding.complete_with(
             claimed,
-            output(),
+            output(claimed),
             worker="worker-1",
             compile_insertion=compiler_breaks,  # type: ignore[arg-type]
         )

@@ -29,9 +29,10 @@ def test_a_result_is_recorded_and_the_branch_moves_on(journal: Journal) -> None:
     step = journal.step(run_id, "a")
     assert step is not None
     assert (step["state"], step["output"], step["prev_key"]) == ("completed", '"of a"', None)
+    recorded = output(claimed, '"of a"')
     assert (step["output_digest"], step["input_digest"]) == (
-        output('"of a"').digest,
-        output().input_digest,
+        recorded.digest,
+        recorded.input_digest,
     )
     assert (step["attempt"], step["token"], step["worker"]) == (2, 2, "worker-1")
     assert (step["started_at"], step["finished_at"]) == (claimed.claimed_at, now)
@@ -255,7 +256,7 @@ def test_a_late_result_is_evidence_and_changes_no_step(journal: Journal) -> None
     assert journal.image() == before
 
     for _ in range(2):
-        steps.keep_evidence(late, output('"late"'), worker="worker-slow")
+        steps.keep_evidence(late, output(late, '"late"'), worker="worker-slow")
     assert journal.attempts(run_id) == [("a", 1, "expired"), ("a", 1, "superseded")]
     (kept,) = journal.rows("SELECT * FROM attempt WHERE outcome = 'superseded'")
     assert (kept["output"], kept["owner"], kept["worker"]) == ('"late"', late.owner, "worker-slow")

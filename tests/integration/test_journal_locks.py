@@ -202,20 +202,4 @@ def test_no_two_verbs_wait_for_each_other(
                 pass
             for act in acts:
                 act.result()
-    assert deadlocks(journal) == 0
-
-
-def deadlocks(journal: Journal) -> int:
-    """Of this database, as reported by backends that have ended."""
-    wait_until(
-        lambda: (
-            journal.one(
-                "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'onward'"
-                " AND datname = current_database()"
-            )
-            <= 1
-        ),
-        what="the threads' backends have ended",
-    )
-    found = journal.one("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()")
-    return int(found)
+    assert journal.deadlocks() == 0

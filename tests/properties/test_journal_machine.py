@@ -113,7 +113,7 @@ class JournalMachine(RuleBasedStateMachine):
     def keep_late_evidence(self, pick: int) -> None:
         claimed = self.pick_claim(pick)
         if not self.holds(claimed):
-            steps.keep_evidence(claimed, output('"late"'), worker="worker-1")
+            steps.keep_evidence(claimed, output(claimed, '"late"'), worker="worker-1")
 
     # -- those who act from outside
 

@@ -16,10 +16,9 @@ from models.journal import expanding, failing, rescue, runs, steps
 from models.journal.runs import Submission, Submitted
 from models.journal.values import BranchRef, Carrier, Claimed, Completed, Output
 from models.plan import ROOT_BRANCH
-from tasks import Context, step
+from tasks import Context, inputs, step
 from tasks.canvas import Canvas, Chain, Signature, chain
 from tasks.compile import compile_insertion, compile_plan
-from tasks.inputs import as_node
 from tasks.step import Step
 from tasks.workflow import Workflow
 from tests.support.waiting import wait_until
@@ -83,8 +82,9 @@ def submit_run(canvas: Canvas, **options: Any) -> str:
     return submit(canvas, **options).run_id
 
 
-def output(text: str = "null") -> Output:
-    return Output(text, digest_text(text), digest_text("input"))
+def output(claimed: Claimed, text: str = "null") -> Output:
+    """A result as the engine records it."""
+    return Output(text, *inputs.digests(claimed, text))
 
 
 @dataclass
@@ -125,23 +125,23 @@ class Worker:
         return claimed
 
     def complete(self, claimed: Claimed, text: str = "null") -> Completed:
-        return steps.complete(claimed, output(text), worker=self.name, successor=claimed.successor)
+        return steps.complete(claimed, output(claimed, text), worker=self.name, successor=claimed.successor)
 
     def complete_and_claim(self, claimed: Claimed, text: str = "null") -> Completed:
         return steps.complete_and_claim(
-            claimed, output(text), carrier=self.carrier("in-place"), nonce=new_nonce()
+            claimed, output(claimed, text), carrier=self.carrier("in-place"), nonce=new_nonce()
         )
 
     def then(self, claimed: Claimed, canvas: Canvas, text: str = "null") -> Completed:
         return expanding.complete_with(
             claimed,
-            output(text),
+            output(claimed, text),
             worker=self.name,
             compile_insertion=lambda taken, planned: compile_insertion(
                 canvas,
                 workflow=TOY,
                 branch=claimed.branch,
-                after=as_node(claimed),
+                after=inputs.as_node(claimed),
                 taken=taken,
                 planned=planned,
             ),
@@ -168,6 +168,7 @@ class Journal:
     """One test's database, looked at over a connection of the test's own."""
 
     def __init__(self, url: str) -> None:
+        self.url = url
         self.conninfo = url.replace("+psycopg", "", 1)
         self.look = self.connect()
 
@@ -273,6 +274,20 @@ class Journal:
             other.execute(statement, params)
             yield Blocker(self, other)
             other.rollback()
+
+    def deadlocks(self) -> int:
+        """Deadlocks of this database, which backends report at the latest when they end."""
+        database.close()
+        wait_until(
+            lambda: not self.one(
+                "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'onward'"
+                " AND datname = current_database()"
+            ),
+            what="the backends of the verbs have ended",
+        )
+        return int(
+            self.one("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()")
+        )
 
 
 class Blocker:
