@@ -117,20 +117,7 @@ def test_unknown_names_list_what_there_is(write: WriteModule) -> None:
         registry.step_named("review.write")
 
 
-def test_steps_are_found_wherever_the_code_names_them(write: WriteModule) -> None:
-    for name in ("beside", "closed", "then_only", "in_table", "by_helper", "by_method", "default"):
-        write(
-            f"acme_shared_{name}",
-            f"""
-            from tasks import Context, step
-            @step
-            def {name}(ctx: Context, value: str) -> str:
-                return value
-            """,
-        )
-    write(
-        "acme_wide",
-        """
+WIDE = """
         import acme_shared_closed
         import acme_shared_then_only as more
         from acme_shared_by_helper import by_helper
@@ -167,8 +154,21 @@ def test_steps_are_found_wherever_the_code_names_them(write: WriteModule) -> Non
 
         @step
         def never_named(ctx: Context) -> None: ...
-        """,
-    )
+        """
+
+
+def test_steps_are_found_wherever_the_code_names_them(write: WriteModule) -> None:
+    for name in ("beside", "closed", "then_only", "in_table", "by_helper", "by_method", "default"):
+        write(
+            f"acme_shared_{name}",
+            f"""
+            from tasks import Context, step
+            @step
+            def {name}(ctx: Context, value: str) -> str:
+                return value
+            """,
+        )
+    write("acme_wide", WIDE)
     registry.load_agents("acme_wide")
     own = ["never_named", "start"]
     found = sorted([*own, "by_helper", "by_method", "closed", "default", "in_table", "then_only"])
