@@ -7,14 +7,12 @@ from contextlib import AbstractContextManager
 from itertools import pairwise
 
 import pytest
-from celery import Celery
 
 from models import database
 from models.journal import runs
 from models.settings import settings
 from recovery.watch import why
 from tests.support.invariants import check_invariants
-from tests.support.waiting import wait_until
 from tests.support.world import World
 
 
@@ -23,22 +21,6 @@ def world(make_world: Callable[..., AbstractContextManager[World]]) -> Iterator[
     with make_world(agents="tests.agents.features") as world:
         world.cluster.up(workers=2, concurrency=2)
         yield world
-
-
-def test_a_rate_limit_holds_over_all_workers(world: World) -> None:
-    runs_ = [world.start("feature-rate", number=number) for number in range(12)]
-    world.wait_runs(runs_)
-    rows = database.fetch(
-        "SELECT extract(epoch FROM started_at)::float8, worker FROM step WHERE run_id = ANY(%(ids)s)"
-        " ORDER BY started_at",
-        {"ids": runs_},
-    )
-    at = [row[0] for row in rows]
-    assert at[-1] - at[0] >= 0.9 * (len(at) - 1) / 5, "faster than five a second"
-    in_a_second = max(sum(1 for other in at if one <= other < one + 1) for one in at)
-    assert in_a_second <= 7, "a burst"
-    assert {row[1].partition("@")[0] for row in rows} == {"worker-1", "worker-2"}
-    assert set(world.attempts(runs_[0]).values()) == {1}, "waiting for a place is no attempt"
 
 
 def test_an_async_step_is_run_to_its_end(world: World) -> None:
@@ -52,19 +34,6 @@ def test_a_soft_time_limit_is_a_failure_of_the_step(world: World) -> None:
     world.wait_run(run_id, "failed", timeout=10)
     assert why(run_id).word == "SoftTimeLimitExceeded"
     assert world.bodies(run_id) == 1
-    check_invariants(settings().database_url, run_id)
-
-
-def test_a_swallowed_soft_limit_ends_in_a_kill_and_the_step_runs_again(world: World) -> None:
-    run_id = world.start("feature-hard-limit", intent="deaf")
-    world.wait_run(run_id, timeout=40)
-    assert world.attempts(run_id) == {"deaf": 2}
-    ((outcome, error),) = world.ended(run_id, "deaf")
-    assert outcome in ("died", "expired")
-    assert "TimeLimit" in error or "silent" in error or "signal" in error
-    assert (world.fx.calls("deaf"), world.fx.effects("deaf")) == (1, 1)
-    first = world.notes(run_id)[0]["pid"]
-    assert first != world.notes(run_id)[1]["pid"]
     check_invariants(settings().database_url, run_id)
 
 
@@ -116,42 +85,6 @@ def test_a_tolerant_group_hands_on_results_and_errors_in_input_order(world: Worl
     assert [results[index]["error_type"] for index in (1, 3)] == ["ValueError", "ValueError"]
     assert "3 is odd" in results[3]["error"]
     check_invariants(settings().database_url, run_id)
-
-
-def test_a_strict_group_names_every_failed_member_and_releases_nothing(world: World) -> None:
-    run_id = world.start("feature-strict", size=4)
-    world.wait_run(run_id, "failed")
-    assert world.bodies(run_id, "collect") == 0
-    reason = why(run_id)
-    assert reason.word == "ValueError"
-    failed = [key for key in ("member#2", "member#4") if world.bodies(run_id, key)]
-    assert all(key in reason.sentence for key in failed), reason
-    assert failed
-
-
-def test_failures_are_counted_across_crashes(world: World) -> None:
-    run_id = world.start("feature-budget")
-    world.wait_run(run_id, "failed", timeout=20)
-    outcomes = [outcome for outcome, _ in world.ended(run_id, "unlucky")]
-    assert outcomes == ["failed", "died", "failed", "failed"]
-    assert world.bodies(run_id) == 4
-    check_invariants(settings().database_url, run_id)
-
-
-def test_a_run_is_started_by_anyone_who_can_send_a_celery_message(world: World) -> None:
-    with Celery("stranger", broker=settings().broker_url) as stranger:
-        stranger.conf.broker_transport_options = {"global_keyprefix": settings().key_prefix}
-        for _ in range(2):
-            stranger.send_task(
-                "onward.start_run",
-                kwargs={"workflow": "feature-async", "input": {"number": 1}, "key": "from-afar"},
-                queue="onward.start",
-            )
-    query = "SELECT run_id FROM run WHERE submission_key = 'from-afar'"
-    rows = wait_until(lambda: database.fetch(query, {}), what="the run exists")
-    world.wait_run(rows[0][0])
-    wait_until(lambda: world.queue_length("onward.start") == 0, what="both messages were taken")
-    assert len(database.fetch(query, {})) == 1
 
 
 def test_steps_of_one_branch_never_overlap(world: World) -> None:

@@ -75,7 +75,9 @@ def test_a_next_step_claimed_in_an_unanswered_commit_is_read_back(
     claimed = worker.take(run_id, "a")
     wire.cut_next(Cut.ANSWER)
     with pytest.raises(CommitUnknown):
-        steps.complete_and_claim(claimed, output(claimed, '"x"'), carrier=worker.carrier(), nonce=nonce)
+        steps.complete_and_claim(
+            claimed, output(claimed, '"x"'), carrier=worker.carrier(), nonce=nonce
+        )
     assert steps.confirm(claimed)
     following = steps.claimed_by(run_id, "0", carrier=worker.carrier(), nonce=nonce)
     assert following is not None
