@@ -5,7 +5,7 @@ import time
 from typing import Any
 
 from celery import Celery
-from kombu.exceptions import OperationalError
+from kombu.exceptions import KombuError
 from redis import RedisError
 
 from models.ids import task_id
@@ -64,6 +64,6 @@ class Carried:
                 for kind, fields in events:
                     dispatcher.send(kind, **fields)
                 dispatcher.flush()
-        except (OperationalError, OSError, RedisError) as error:
+        except (KombuError, OSError, RedisError) as error:
             self._tells, self._current = False, None
             _log.info("Flower was not told of a step that ran in place: %s", error)

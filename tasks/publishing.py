@@ -7,14 +7,14 @@ from typing import Any
 
 from celery import Celery
 from kombu import Exchange, Queue
-from kombu.exceptions import OperationalError
+from kombu.exceptions import KombuError
 from redis import RedisError
 
 from models.ids import task_id
 from models.journal.values import Wakeup
 
 _log = logging.getLogger("onward.publish")
-_FAILURES = (OperationalError, OSError, RedisError)
+_FAILURES = (KombuError, OSError, RedisError)
 
 
 @lru_cache(maxsize=1024)

@@ -23,7 +23,7 @@ def test_a_result_is_recorded_and_the_branch_moves_on(journal: Journal) -> None:
     claimed = worker.take(run_id, "a")
     journal.advance(4)
 
-    completed = worker.complete(claimed, '"of a"')
+    worker.complete(claimed, '"of a"')
 
     now = journal.one("SELECT onward_now()")
     step = journal.step(run_id, "a")
@@ -51,6 +51,10 @@ def test_a_result_is_recorded_and_the_branch_moves_on(journal: Journal) -> None:
     assert (live["publish_at"] - now).total_seconds() == settings().publish_grace
     assert live["publications"] == 1
 
+
+def test_the_completing_worker_is_told_whom_to_wake(journal: Journal) -> None:
+    run_id = submit_run(at("a") | at("b", blind, queue="other"))
+    completed = Worker().do(run_id, "a")
     (wakeup,) = completed.wakeups
     assert (wakeup.branch, wakeup.step_key, wakeup.queue) == ("0", "b", "other.toy@1")
     assert (wakeup.step_name, wakeup.attempt) == ("toy.blind", 1)

@@ -1,7 +1,6 @@
 """What a process believes of its leases, and how long it goes on trying to write an outcome."""
 
 import time
-from collections.abc import Iterator
 
 import pytest
 
@@ -17,7 +16,7 @@ DONE = Completed(finished=True)
 
 
 @pytest.fixture
-def hasty(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> Iterator[Journal]:
+def hasty(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> Journal:
     """A journal whose leases last for a moment."""
     for name, value in {"LEASE_TTL": "0.4", "HEARTBEAT": "0.1", "TRUST_MARGIN": "0.05"}.items():
         monkeypatch.setenv(f"ONWARD_{name}", value)

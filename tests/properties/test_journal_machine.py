@@ -7,6 +7,7 @@ those it writes with, and looks after each move at what may never happen.
 from contextlib import suppress
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, Phase
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
@@ -190,11 +191,9 @@ class JournalMachine(RuleBasedStateMachine):
     def check_step(self, key: str, before: dict[str, Any] | None, after: dict[str, Any]) -> None:
         """Every edge is one of the table, and nothing that was counted is lost (I4)."""
         was, is_now = before["state"] if before else "not_reached", after["state"]
-        if was == is_now:
-            pass
-        elif was == "not_reached":
+        if was == "not_reached":
             assert is_now in ("not_reached", "pending", "running"), (key, was, is_now)
-        else:
+        elif was != is_now:
             assert is_edge(StepState(was), StepState(is_now)), (key, was, is_now)
         if before is not None and was != "not_reached":
             for counter in COUNTERS:
@@ -268,12 +267,10 @@ class JournalMachine(RuleBasedStateMachine):
             del self.holder[claimed.run_id, claimed.branch]
             return write()
         before = self.journal.image()
-        try:
+        with pytest.raises(LeaseLost):
             write()
-        except LeaseLost:
-            assert self.journal.image() == before
-            return None
-        raise AssertionError(f"a displaced owner wrote: {claimed}")
+        assert self.journal.image() == before
+        return None
 
     def teardown(self) -> None:
         with self.journal.look.transaction():

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, LiteralString
 
 import psycopg
@@ -28,7 +29,7 @@ from tests.support.waiting import wait_until
 
 __all__ = [
     "FAILURE", "TABLES", "Blocker", "Journal", "Worker", "at", "blind", "output", "paced", "row_of",
-    "submit", "submit_run", "work",
+    "submit", "submit_run", "work", "wrong_refs",
 ]  # fmt: skip
 
 TABLES = ("run", "live", "plan", "step", "attempt", "event", "throttle")
@@ -160,6 +161,16 @@ class Journal:
         return int(
             self.one("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()")
         )
+
+
+def wrong_refs(ref: BranchRef) -> list[BranchRef]:
+    """What differs from a reference in one field."""
+    return [
+        replace(ref, run_id="run-none"),
+        replace(ref, branch="0/1.0"),
+        replace(ref, revision=ref.revision - 1),
+        replace(ref, revision=ref.revision + 1),
+    ]
 
 
 class Blocker:
