@@ -1,5 +1,6 @@
 # make demo    contracts reviewed while workers are killed; make demo ARGS="--documents 20 --seed 7"
 # make test    linter, types, import rules and all tests; make test ARGS="-m unit"
+#              make test ARGS="-m 'not clone'" leaves out the one that fetches packages again
 # make bench   the figures of docs/results/performance.md
 # Each sets up what it needs in .venv at its first run and again when a lock file changes.
 

@@ -17,7 +17,7 @@ import psycopg
 from psycopg import errors as pg
 
 from models.failpoints import armed_commit, kill_after_sending
-from models.journal.errors import CommitUnknown, JournalUnavailable
+from models.journal.errors import CommitUnknown, JournalUnavailable, RolledBack
 from models.settings import settings
 
 Row = tuple[Any, ...]
@@ -27,6 +27,9 @@ Params = Mapping[str, object]
 _REPEATABLE = (pg.SerializationFailure, pg.DeadlockDetected)
 _REPEATS = 8
 CONNECT_TIMEOUT = 5  #: seconds
+#: Seconds until a peer that acknowledges nothing is given up: keep-alives stay silent while data is on its way,
+#: and the kernel alone would try for a quarter of an hour.
+SILENCE_TIMEOUT = 20
 
 
 class _Link(threading.local):
@@ -60,6 +63,7 @@ def connection() -> psycopg.Connection[Row]:
         link.connection = psycopg.connect(
             conninfo(), autocommit=True, prepare_threshold=0, connect_timeout=CONNECT_TIMEOUT,
             application_name="onward", keepalives_idle=15, keepalives_interval=5, keepalives_count=3,
+            tcp_user_timeout=SILENCE_TIMEOUT * 1000,
         )  # fmt: skip
     except psycopg.OperationalError as error:
         raise JournalUnavailable(
@@ -136,7 +140,7 @@ def transaction() -> Iterator[psycopg.Connection[Row]]:
         with link.transaction():
             yield link
     except _REPEATABLE as error:
-        raise JournalUnavailable(f"The journal rolled back, to be tried again: {error}") from error
+        raise RolledBack(f"The journal rolled back, to be tried again: {error}") from error
     except psycopg.OperationalError as error:
         close()
         raise _translate(error) from error

@@ -161,8 +161,10 @@ class Live(Base):
     """Deaths of the process running this step that somebody saw."""
     lost: Mapped[int] = mapped_column(server_default=text("0"))
     """Owners that fell silent."""
-    pardon: Mapped[int] = mapped_column(server_default=text("0"))
-    """Failures, crashes and losses a person has forgiven; counters themselves never go down."""
+    pardoned_failures: Mapped[int] = mapped_column(server_default=text("0"))
+    """What a person has forgiven of each count; counters themselves never go down."""
+    pardoned_crashes: Mapped[int] = mapped_column(server_default=text("0"))
+    pardoned_lost: Mapped[int] = mapped_column(server_default=text("0"))
     token: Mapped[int] = mapped_column(server_default=text("0"))
     """The fencing number: raised by each claim, by nothing else, never reset."""
     owner: Mapped[str | None]

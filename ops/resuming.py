@@ -4,7 +4,7 @@ What is reused is every completed step; what runs again is every step that stopp
 touched. Counters stay: what was counted is pardoned, so limits start anew and the history keeps all.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from models.journal import history, overview, runs
@@ -55,7 +55,7 @@ class BatchPreview:
 
 @dataclass(slots=True)
 class Resumed:
-    """What was done: the steps sent back, by run id, and the runs that had changed meanwhile."""
+    """What was done: the steps sent back, by run id, and why other runs were not."""
 
     sent_back: dict[str, list[str]] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
@@ -108,9 +108,14 @@ def recover_batch(plan: BatchPreview, *, by: str) -> Resumed:
 
 
 def retry_batch(plan: BatchPreview, *, by: str) -> Resumed:
-    """Send the stopped steps of these runs back. A run that changed meanwhile is reported and left."""
+    """Send the stopped steps of the batch's stopped runs back."""
+    return retry_runs(plan.again, by=by)
+
+
+def retry_runs(run_ids: Iterable[str], *, by: str) -> Resumed:
+    """Send the stopped steps of these runs back. One that cannot be is reported, and the others go on."""
     done = Resumed()
-    for run_id in plan.again:
+    for run_id in dict.fromkeys(run_ids):
         try:
             done.sent_back[run_id] = resume(run_id, by=by)
         except Refused as error:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from examples.contract_review import corpus
 from examples.contract_review.documents import Listing, list_documents
 from examples.contract_review.estimate import Estimate, estimate
 from models.decoding import decode
@@ -70,6 +71,12 @@ def expand(path: Path) -> tuple[Listing, Estimate]:
     return listing, estimate(listing.uris)
 
 
+def expand_corpus(count: int) -> tuple[Listing, Estimate]:
+    """The first documents of the demo, as ``expand`` gives those of a path."""
+    uris = corpus.default_uris()[:count]
+    return Listing(uris, ()), estimate(uris)
+
+
 def submit(uris: Sequence[str], *, again: bool, by: str) -> Review:
     """Submit every document as a run of its own; runs of an earlier submission that stopped go on."""
     registry.load_agents(AGENT)
@@ -114,6 +121,9 @@ def with_results(found: Sequence[Reviewed]) -> list[Reviewed]:
 def document_key(uri: str, *, version: str, salt: str = "") -> str:
     """The submission key of one document: version, address and content, and no more than they."""
     digest = hashlib.sha256(f"{version}\0{uri}\0{salt}\0".encode())
+    if uri.startswith(corpus.SCHEME):
+        digest.update(corpus.read_agreement(uri.removeprefix(corpus.SCHEME)).text.encode())
+        return _key(digest.hexdigest())
     try:
         with Path(unquote(urlsplit(uri).path)).open("rb") as file:
             while block := file.read(_BLOCK):
@@ -122,7 +132,11 @@ def document_key(uri: str, *, version: str, salt: str = "") -> str:
         digest.update(
             f"unreadable: {error.errno}".encode()
         )  # once it can be read it is another key
-    return f"review:{digest.hexdigest()[:40]}"
+    return _key(digest.hexdigest())
+
+
+def _key(digest: str) -> str:
+    return f"review:{digest[:40]}"
 
 
 def _batch_id(keys: Sequence[str]) -> str:

@@ -13,6 +13,8 @@ from models.settings import settings
 from recovery.reasons import BranchFacts, Reason, explain
 
 _log = logging.getLogger("onward.watch")
+_STUCK_LIMIT = 10_000  #: branches looked at in one pass
+_last_said = ""
 
 
 def why(run_id: str) -> Reason:
@@ -24,11 +26,13 @@ def why(run_id: str) -> Reason:
 
 def stuck_runs() -> dict[str, Reason]:
     """Every unfinished run that nothing but a person or a new worker can get going, by run id."""
-    return {run_id: reason for run_id, reason in _explained(reads.branch_rows()) if reason.stuck}
+    rows = reads.stuck_rows(_served(), limit=_STUCK_LIMIT)
+    return {run_id: reason for run_id, reason in _explained(rows) if reason.stuck}
 
 
 def watch_once() -> dict[str, Reason]:
-    """Log what is stuck and by which reason; recorded as a pass, so that silence is noticed too."""
+    """Log what is stuck and by which reason, when that changes; recorded as a pass, so silence shows."""
+    global _last_said  # noqa: PLW0603 - one process watches, and says a thing once
     started = time.monotonic()
     workers.begin_pass("watch")
     stuck = stuck_runs()
@@ -37,8 +41,9 @@ def watch_once() -> dict[str, Reason]:
         ", ".join(f"{word} {count}" for word, count in sorted(counts.items())) or "nothing stuck"
     )
     workers.end_pass("watch", seconds=time.monotonic() - started, detail=detail)
-    if stuck:
+    if detail != _last_said and (stuck or _last_said):
         _log.warning("Stuck runs: %s", detail)
+        _last_said = detail
     return stuck
 
 
@@ -60,7 +65,7 @@ def sweep_health() -> tuple[bool, str]:
 
 
 def _explained(rows: Iterable[database.Row]) -> Iterator[tuple[str, Reason]]:
-    served = reads.served_queues(silent_after=4 * settings().heartbeat)
+    served = _served()
     for head, group in itertools.groupby(rows, key=lambda row: row[:5]):
         run_id, state, hold, reason, detail = head
         branches = [_facts(row) for row in group if row[5] is not None]
@@ -75,6 +80,10 @@ def _explained(rows: Iterable[database.Row]) -> Iterator[tuple[str, Reason]]:
                 served=served,
             ),
         )
+
+
+def _served() -> set[str]:
+    return reads.served_queues(silent_after=4 * settings().heartbeat)
 
 
 def _facts(row: database.Row) -> BranchFacts:

@@ -123,12 +123,16 @@ app.conf.task_default_queue = START_QUEUE
 
 
 @app.task(name="onward.start_run", bind=True, base=QuietTask)
-def start_run_task(
+def start_run_task(  # noqa: PLR0917 - senders may give positions
     task: Task,
     workflow: str,
     input: dict[str, Any],
     key: str | None = None,
-    **options: Any,
+    run_id: str | None = None,
+    batch_id: str | None = None,
+    priority: int = 0,
 ) -> None:
     """Submit a run from anywhere that can send a Celery message; idempotent by its ``key``."""
-    start_from_message(task, workflow, input, key=key, **options)
+    start_from_message(
+        task, workflow, input, key=key, run_id=run_id, batch_id=batch_id, priority=priority
+    )

@@ -31,10 +31,10 @@ from tasks.outcomes import (
     Interrupted,
     Outcome,
     Succeeded,
-    describe,
     judge,
     refuse,
 )
+from tasks.progress import Progress
 from tasks.publishing import publish as send
 from tasks.step import BoundStep, Then
 from tasks.sticky import Budget
@@ -110,7 +110,7 @@ def _body(bound: BoundStep, claimed: Claimed, held: Held) -> tuple[BaseException
 
 
 def _judged(bound: BoundStep, claimed: Claimed, error: BaseException) -> Outcome:
-    spent = max(0, claimed.failures - claimed.pardon)
+    spent = max(0, claimed.failures - claimed.pardoned_failures)
     seed = f"{claimed.run_id}:{claimed.step_key}"
     return judge(error, retry=bound.retry, failures=spent, seed=seed)
 
@@ -119,15 +119,18 @@ def _record(
     bound: BoundStep, claimed: Claimed, carrier: Carrier, *, outcome: Outcome, budget: Budget
 ) -> Completed:
     """Write the outcome, whatever it is. A displaced owner changes nothing; its result stays as evidence."""
+    nonce = new_nonce()
     try:
         match outcome:
             case Succeeded():
                 return patience.recorded(
-                    lambda: _complete(bound, claimed, carrier, outcome=outcome, budget=budget),
-                    confirmed=lambda: steps.confirm(claimed),
+                    lambda: _complete(
+                        bound, claimed, carrier, outcome=outcome, budget=budget, nonce=nonce
+                    ),
+                    confirmed=lambda: steps.led_to(claimed, carrier=carrier, nonce=nonce),
                 )
             case Failed() | Interrupted():
-                patience.recorded(lambda: _end(claimed, carrier, outcome), confirmed=lambda: False)
+                patience.recorded(lambda: _end(claimed, carrier, outcome), confirmed=lambda: None)
             case Displaced():
                 _log.warning("Step displaced: %s", outcome.error, extra=_marks(claimed))
     except LeaseLost as lost:
@@ -138,12 +141,18 @@ def _record(
 
 
 def _complete(
-    bound: BoundStep, claimed: Claimed, carrier: Carrier, *, outcome: Succeeded, budget: Budget
+    bound: BoundStep,
+    claimed: Claimed,
+    carrier: Carrier,
+    *,
+    outcome: Succeeded,
+    budget: Budget,
+    nonce: str,
 ) -> Completed:
     if outcome.then is not None:
         return _expand(bound, claimed, carrier, output=outcome.output, then=outcome.then)
     if budget.allows(bound, claimed):
-        return steps.complete_and_claim(claimed, outcome.output, carrier=carrier, nonce=new_nonce())
+        return steps.complete_and_claim(claimed, outcome.output, carrier=carrier, nonce=nonce)
     return steps.complete(
         claimed, outcome.output, worker=carrier.worker, successor=claimed.successor
     )
@@ -205,16 +214,10 @@ def _must_wait(bound: BoundStep, run_id: str, branch: str, step_key: str) -> boo
 
 
 def _context(bound: BoundStep, claimed: Claimed, held: Held) -> Context:
-    def report(done: float, total: float | None, note: str | None) -> None:
-        try:
-            steps.report_progress(claimed.lease, done, total=total, note=note)
-        except OnwardError as error:
-            _log.warning("Progress not shown: %s", describe(error), extra=_marks(claimed))
-
     return Context(
         run_id=claimed.run_id, batch_id=claimed.batch_id, workflow=bound.workflow, version=bound.version,
         step_key=claimed.step_key, attempt=claimed.attempt, require_trust=held.require_trust,
-        report_progress=report,
+        report_progress=Progress(claimed.lease),
     )  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from redis import RedisError
 
 from models.ids import task_id
 from models.journal.values import Claimed
+from models.settings import settings
 from tasks.worker import worker_name
 
 _log = logging.getLogger("onward.events")
@@ -21,7 +22,7 @@ class Carried:
 
     def __init__(self, app: Celery) -> None:
         self._app = app
-        self._tells = bool(app.conf.worker_send_task_events)
+        self._tells = settings().task_events
         self._current: tuple[str, float] | None = None
 
     def begin(self, claimed: Claimed) -> None:

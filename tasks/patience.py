@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from billiard.exceptions import SoftTimeLimitExceeded
 
-from models.journal.errors import CommitUnknown, JournalUnavailable
+from models.journal.errors import CommitUnknown, JournalUnavailable, RolledBack
 from models.journal.values import Completed
 from models.settings import settings
 
@@ -17,11 +17,13 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0  #: seconds between tries
 T = TypeVar("T")
 
 
-def recorded(write: Callable[[], Completed], *, confirmed: Callable[[], bool]) -> Completed:
+def recorded(
+    write: Callable[[], Completed], *, confirmed: Callable[[], Completed | None]
+) -> Completed:
     """Write an outcome, through outages of up to two leases.
 
     A connection that broke at COMMIT leaves it open whether the write went through: ``confirmed`` reads
-    back. Publishing is then left to the sweep, since the grace may be over. Gives up with
+    back what it led to. Publishing is then left to the sweep, since the grace may be over. Gives up with
     ``JournalUnavailable``: the lease runs out and the step becomes unknown, which is what it is. A soft
     time limit that strikes here came too late to stop the work, and must not throw its result away.
     """
@@ -29,12 +31,12 @@ def recorded(write: Callable[[], Completed], *, confirmed: Callable[[], bool]) -
     pause, in_doubt = _FIRST_PAUSE, False
     while True:
         try:
-            if in_doubt and confirmed():
-                return Completed()
+            if in_doubt and (completed := confirmed()) is not None:
+                return completed
             return write()
         except SoftTimeLimitExceeded:
             in_doubt = True
-        except JournalUnavailable as error:
+        except (JournalUnavailable, RolledBack) as error:
             in_doubt = in_doubt or isinstance(error, CommitUnknown)
             if time.monotonic() > deadline:
                 raise

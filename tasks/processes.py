@@ -12,7 +12,9 @@ from pathlib import Path
 ATTEMPT_MARKER = "ONWARD_ATTEMPT"
 
 _PROC = Path("/proc")
-_DEATH_TIMEOUT = 5.0  #: seconds; one that sleeps in the kernel dies late, and cannot write until then
+_DEATH_TIMEOUT = (
+    5.0  #: seconds; one that sleeps in the kernel dies late, and cannot write until then
+)
 
 
 def started_at(pid: int) -> int:
@@ -77,6 +79,14 @@ def kill_strays(run_id: str, step_key: str, token: int) -> int:
                 killed.append((pid, started))
     _wait_gone(killed)
     return len(killed)
+
+
+def kill_left_by(run_id: str, step_key: str, token: int) -> None:
+    """Kill what an attempt whose process is gone left running on this host."""
+    mark = f"{ATTEMPT_MARKER}={run_id}:{step_key}:{token}".encode()
+    for pid, found in _marked(mark):
+        if found == mark:
+            kill(pid, started_at(pid))
 
 
 def kill(pid: int, started: int) -> None:

@@ -7,10 +7,14 @@ from celery import Celery
 
 from models.digests import digest, digest_text
 from models.journal import runs
+from models.journal.errors import Refused
 from models.journal.runs import Submission, Submitted
+from models.messages import safe_repr
 from models.settings import Settings, settings
 from tasks import registry
 from tasks.publishing import publish
+
+MAX_PRIORITY = 1000  #: higher goes first
 
 #: Settings that change what a run does, as its fingerprint: evidence when two runs differ.
 _FINGERPRINT = {
@@ -28,6 +32,7 @@ def prepare(
     batch_id: str | None = None, priority: int = 0,
 ) -> Submission:  # fmt: skip
     """Check the input and make the plan. Writes nothing; every refusal names the field."""
+    _check_priority(priority)
     found = registry.get_workflow(workflow)
     values = found.bind(given)
     text = found.input_text(**values)
@@ -44,11 +49,22 @@ def start_run(
     run_id: str | None = None, batch_id: str | None = None, priority: int = 0,
 ) -> Submitted:  # fmt: skip
     """Record a run and send its first messages. The same key and input give the same run again."""
+    if batch_id is not None:
+        runs.create_batch(batch_id, batch_id)
     submitted = runs.submit(
         prepare(workflow, given, key=key, run_id=run_id, batch_id=batch_id, priority=priority)
     )
     publish(app, submitted.wakeups)
     return submitted
+
+
+def _check_priority(priority: object) -> None:
+    whole = isinstance(priority, int) and not isinstance(priority, bool)
+    if not whole or not -MAX_PRIORITY <= priority <= MAX_PRIORITY:  # type: ignore[operator]
+        raise Refused(
+            f"priority must be a whole number from {-MAX_PRIORITY} to {MAX_PRIORITY}, not "
+            f"{safe_repr(priority)}. Nothing was submitted."
+        )
 
 
 @lru_cache(maxsize=4)

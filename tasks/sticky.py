@@ -11,8 +11,11 @@ from celery import Celery, Task
 from models.journal.values import Claimed
 from models.settings import settings
 from tasks import leaving, registry
+from tasks.errors import AgentsError
 from tasks.events import Carried
 from tasks.step import BoundStep
+
+_SPENT = 0.05  #: of a step's time limit that those before it in the same message may have used
 
 
 class Budget:
@@ -20,7 +23,8 @@ class Budget:
 
     def __init__(self, task: Task) -> None:
         self.app: Celery = task.app
-        self._until = time.monotonic() + settings().sticky_seconds
+        self._began = time.monotonic()
+        self._until = self._began + settings().sticky_seconds
         self._left = settings().sticky_steps if settings().sticky else 0
         self._carried = Carried(task.app)
 
@@ -36,11 +40,14 @@ class Budget:
             return False
         if claimed.after_queue != claimed.queue or claimed.after_rate_limit is not None:
             return False
-        following = self._named(bound, claimed.after_name)
-        return (following.time_limit, following.soft_time_limit) == (
-            bound.time_limit,
-            bound.soft_time_limit,
-        )
+        try:
+            following = self._named(bound, claimed.after_name)
+        except AgentsError:
+            return False  # a step of a version that this worker does not have
+        # All steps of one message share its time limit: the next must have nearly all of its own left.
+        limits = (following.time_limit, following.soft_time_limit)
+        spent = time.monotonic() - self._began
+        return limits == (bound.time_limit, bound.soft_time_limit) and spent < _SPENT * min(limits)
 
     def follow(self, bound: BoundStep, claimed: Claimed) -> BoundStep:
         """The step that was just claimed in place; Flower sees it as a task of its own."""

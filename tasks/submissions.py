@@ -8,7 +8,6 @@ not loaded the workflow hands it to those that have, which listen to a queue of 
 import logging
 import time
 from collections.abc import Mapping
-from typing import Any
 
 from celery import Task
 from celery.exceptions import Reject
@@ -34,16 +33,18 @@ def start_queue(workflow: str) -> str:
 
 
 def start_from_message(
-    task: Task, workflow: str, given: Mapping[str, object], *, key: str | None, **options: Any
-) -> None:
+    task: Task, workflow: str, given: Mapping[str, object], *, key: str | None, run_id: str | None,
+    batch_id: str | None, priority: int,
+) -> None:  # fmt: skip
     """Submit the run, hand the message on, or raise what Flower may show."""
-    named = key or options.get("run_id")
+    if key is None and run_id is None:
+        key = f"message-{task.request.id}"
     try:
         if workflow not in registry.workflows() and _is_known_elsewhere(workflow):
             _hand_on(task, workflow)
             return
         start_run(
-            task.app, workflow, given, key=key if named else f"message-{task.request.id}", **options
+            task.app, workflow, given, key=key, run_id=run_id, batch_id=batch_id, priority=priority
         )
     except (JournalUnavailable, OperationalError) as error:
         _log.warning("Run of %r not submitted yet: %s Giving its message back.", workflow, error)

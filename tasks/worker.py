@@ -153,9 +153,11 @@ def _release_earlier_starts(sender: Any) -> None:
     for earlier, pid, started in found:
         if processes.is_alive(pid, started):
             continue
-        alive = [
-            pid for pid, began in rescue.owners_pids(earlier) if processes.is_alive(pid, began)
-        ]
+        held = rescue.held_by(earlier)
+        alive = [one.pid for one in held if processes.is_alive(one.pid, one.pid_started)]
+        for one in held:
+            if one.pid not in alive:
+                processes.kill_left_by(one.run_id, one.step_key, one.token)
         runs = rescue.mark_orphaned(
             earlier, alive=alive, reason="its worker is gone; a new one took its name"
         )

@@ -9,6 +9,8 @@ from urllib.parse import urlsplit
 from examples.contract_review.errors import RegistryRefused, RegistryUnavailable
 from examples.contract_review.values import Conclusion
 
+#: Counts by which a filing registry says whether anything was filed twice.
+COUNTED = frozenset({"filings", "distinct_documents", "duplicate_filings"})
 TIMEOUT = 30.0  #: seconds; the registry answers in milliseconds, or is restarting
 
 
@@ -35,7 +37,34 @@ def file_conclusion(
     raise RegistryUnavailable(message)
 
 
+def counts(environ: Mapping[str, str] = os.environ) -> dict[str, int] | None:
+    """What the registry has counted itself; None where none is named that keeps such counts."""
+    base_url = environ.get("ONWARD_REGISTRY_URL", "")
+    if not base_url:
+        return None
+    try:
+        status, answer = _ask(base_url, "GET", "/stats")
+    except (OSError, http.client.HTTPException, ValueError):
+        return None
+    found = {name: value for name, value in answer.items() if isinstance(value, int)}
+    return found if status == 200 and COUNTED <= found.keys() else None
+
+
 def _post(base_url: str, body: bytes, key: str) -> tuple[int, dict[str, object]]:
+    headers = {"Content-Type": "application/json", "Idempotency-Key": key}
+    try:
+        return _ask(base_url, "POST", "/filings", body=body, headers=headers)
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        raise RegistryUnavailable(
+            f"{base_url} did not confirm the filing ({type(error).__name__}: {error}); "
+            "sending it again under the same key is safe"
+        ) from error
+
+
+def _ask(
+    base_url: str, method: str, path: str, *,
+    body: bytes | None = None, headers: Mapping[str, str] | None = None,
+) -> tuple[int, dict[str, object]]:  # fmt: skip
     """Plain ``http.client``: no proxy stands between a worker and a registry of its network."""
     parts = urlsplit(base_url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -43,15 +72,9 @@ def _post(base_url: str, body: bytes, key: str) -> tuple[int, dict[str, object]]
     kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
     connection = kind(parts.hostname, parts.port, timeout=TIMEOUT)
     try:
-        headers = {"Content-Type": "application/json", "Idempotency-Key": key}
-        connection.request("POST", f"{parts.path.rstrip('/')}/filings", body, headers)
+        connection.request(method, parts.path.rstrip("/") + path, body, dict(headers or {}))
         response = connection.getresponse()
         answer = json.loads(response.read())
         return response.status, answer if isinstance(answer, dict) else {"answer": answer}
-    except (OSError, http.client.HTTPException, ValueError) as error:
-        raise RegistryUnavailable(
-            f"{base_url} did not confirm the filing ({type(error).__name__}: {error}); "
-            "sending it again under the same key is safe"
-        ) from error
     finally:
         connection.close()

@@ -15,6 +15,10 @@ class CommitUnknown(JournalUnavailable):
     """The connection broke while a statement was under way: it may or may not have committed."""
 
 
+class RolledBack(JournalError):
+    """Postgres undid a transaction that met another one. It may be repeated as a whole."""
+
+
 class LeaseLost(JournalError):
     """This attempt no longer owns the step: its lease ended and was taken, or a person intervened."""
 

@@ -130,7 +130,7 @@ def _joins_above(claimed: Claimed) -> dict[str, tuple[str, bool]]:
     """By branch: the join that waits there, and whether it tolerates failures."""
     names = claimed.branch.split("/")
     rows = database.fetch(
-        "SELECT l.branch, l.step_key, l.missing > 0 AND p.tolerant FROM live l"
+        "SELECT l.branch, l.step_key, p.tolerant FROM live l"
         " JOIN plan p ON p.run_id = l.run_id AND p.step_key = l.step_key"
         " WHERE l.run_id = %(run_id)s AND l.branch = ANY(%(above)s)",
         {

@@ -1,6 +1,8 @@
 """Answers that change nothing: why a claim failed, what a run is waiting for, what happened to it."""
 
+from collections.abc import Collection
 from enum import StrEnum
+from typing import LiteralString
 
 from models import database
 
@@ -49,21 +51,31 @@ def why_not(run_id: str, branch: str, step_key: str) -> NotClaimed:
     return next((verdict for found, verdict in verdicts if found), NotClaimed.VERSION)
 
 
-_BRANCHES = """
+_FACTS: LiteralString = """
 SELECT r.run_id, r.state, r.hold, r.reason, r.detail, l.step_key, l.state, l.missing, l.queue, l.attempt,
        l.failures, extract(epoch FROM l.due_at - onward_now())::float8,
        extract(epoch FROM l.lease_expires_at - onward_now())::float8,
        extract(epoch FROM onward_now() - l.claimed_at)::float8, l.worker, l.publications, l.block_reason,
        l.error, l.progress_done, l.progress_total, l.progress_note
-FROM run r LEFT JOIN live l ON l.run_id = r.run_id
-WHERE (%(run_id)s::text IS NULL OR r.run_id = %(run_id)s)
-  AND (%(run_id)s::text IS NOT NULL OR r.state IN ('pending', 'running', 'waiting', 'blocked', 'failed'))
+FROM run r LEFT JOIN live l ON l.run_id = r.run_id"""
+
+_OF_RUN: LiteralString = f"{_FACTS} WHERE r.run_id = %(run_id)s ORDER BY l.branch"
+
+#: What nothing but a person or a new worker gets going. A failed run is settled, not stuck.
+_STUCK: LiteralString = f"""{_FACTS}
+WHERE r.state = 'blocked' OR (r.state IN ('pending', 'running', 'waiting') AND (l.run_id IS NULL
+    OR l.state = 'pending' AND l.missing = 0 AND l.due_at <= onward_now() AND l.queue <> ALL(%(served)s)))
 ORDER BY r.run_id, l.branch LIMIT %(limit)s"""
 
 
-def branch_rows(run_id: str | None = None, *, limit: int = 10_000) -> list[database.Row]:
-    """Every branch in motion of one run, or of all unfinished runs, beside its run's own state."""
-    return database.fetch(_BRANCHES, {"run_id": run_id, "limit": limit})
+def branch_rows(run_id: str) -> list[database.Row]:
+    """Every branch in motion of one run, beside the run's own state."""
+    return database.fetch(_OF_RUN, {"run_id": run_id})
+
+
+def stuck_rows(served: Collection[str], *, limit: int) -> list[database.Row]:
+    """The same of runs that are blocked, lost, or due on a queue that nobody serves."""
+    return database.fetch(_STUCK, {"served": list(served), "limit": limit})
 
 
 def served_queues(*, silent_after: float) -> set[str]:

@@ -11,7 +11,7 @@ from typing import LiteralString, TypeAlias
 from models import database
 from models.failpoints import FailPoint, failpoint
 from models.journal import events, sql
-from models.journal.values import BranchRef, StaleStep
+from models.journal.values import BranchRef, HeldStep, StaleStep
 from models.states import BlockReason
 
 #: The UPDATE re-checks what the SELECT saw; what it counts depends on how the loss was noticed.
@@ -61,12 +61,19 @@ WITH stale AS (
     ORDER BY run_id, branch FOR UPDATE
 ){_LOSE}"""
 
-_UNKNOWN: LiteralString = """
-SELECT l.run_id, l.branch, l.step_key, l.revision, l.crashes, l.lost, l.pardon, l.untracked,
-       coalesce(r.hold = 'cancel', false), coalesce(l.error_type, 'expired'), coalesce(l.error, ''), l.worker
+#: Of a branch whose run was cancelled, or whose group member a tolerated failure has ended (the join it
+#: would report to is gone): nothing will come of it.
+_GIVEN_UP: LiteralString = """(coalesce(r.hold = 'cancel', false)
+    OR (strpos(l.branch, '/') > 0 AND NOT EXISTS (SELECT 1 FROM live up WHERE up.run_id = l.run_id
+        AND up.branch = regexp_replace(l.branch, '/[^/]*$', ''))))"""
+
+_UNKNOWN: LiteralString = f"""
+SELECT l.run_id, l.branch, l.step_key, l.revision, l.crashes - l.pardoned_crashes,
+       l.lost - l.pardoned_lost, l.untracked,
+       {_GIVEN_UP}, coalesce(l.error_type, 'expired'), coalesce(l.error, ''), l.worker
 FROM live l JOIN run r ON r.run_id = l.run_id
 WHERE l.state = 'unknown' AND l.due_at <= onward_now()
-  AND (l.block_reason IS NULL OR r.hold = 'cancel' AND l.block_reason <> 'unknown_effect')
+  AND (l.block_reason IS NULL OR {_GIVEN_UP} AND l.block_reason <> 'unknown_effect')
   AND (%(run_id)s::text IS NULL OR l.run_id = %(run_id)s)
   AND (l.run_id, l.branch) > (%(after_run)s, %(after_branch)s)
 ORDER BY l.run_id, l.branch LIMIT %(limit)s"""
@@ -139,14 +146,14 @@ def mark_orphaned(start_id: str, *, alive: Sequence[int], reason: str) -> list[s
     return [run_id for row in rows for run_id in row[1]]
 
 
-def owners_pids(start_id: str) -> list[tuple[int, int]]:
-    """The (pid, start time) of every process of a worker start that holds a step."""
+def held_by(start_id: str) -> list[HeldStep]:
+    """Every step that a worker start holds, and the process that runs it."""
     rows = database.fetch(
-        "SELECT DISTINCT pid, pid_started FROM live"
+        "SELECT pid, pid_started, run_id, step_key, token FROM live"
         " WHERE starts_with(owner, %(start_id)s || '.') AND pid IS NOT NULL",
         {"start_id": start_id},
     )
-    return [(row[0], row[1]) for row in rows]
+    return [HeldStep(*row) for row in rows]
 
 
 def unknown_steps(
@@ -154,14 +161,14 @@ def unknown_steps(
 ) -> list[StaleStep]:
     """Unknown steps that are due and not blocked, as ``decide`` wants them.
 
-    A cancelled run's blocked steps are decided again, unless the world must be asked first.
+    Blocked steps of a branch that is given up are decided again, unless the world must be asked first.
     """
     rows = database.fetch(_UNKNOWN, {**_page(limit, after), "run_id": run_id})
     return [
         StaleStep(
             run_id=row[0], branch=row[1], step_key=row[2], revision=row[3],
-            crashes=max(0, row[4] - row[6]), lost=max(0, row[5] - row[6]), untracked=row[7],
-            cancel_requested=row[8], cause=row[9], reason=row[10], worker=row[11],
+            crashes=row[4], lost=row[5], untracked=row[6], cancel_requested=row[7], cause=row[8],
+            reason=row[9], worker=row[10],
         )
         for row in rows
     ]  # fmt: skip
@@ -238,18 +245,12 @@ def cancel_branches(refs: Sequence[BranchRef]) -> list[str]:
 
 
 def cancellable(*, limit: int, after: Place = START) -> list[BranchRef]:
-    """Branches that nothing holds, nothing is in doubt about, and nothing will come of.
-
-    Those of cancelled runs, and those below a group member that a tolerated failure has ended: the
-    join they would report to is gone.
-    """
+    """Branches that nothing holds, nothing is in doubt about, and nothing will come of."""
     rows = database.fetch(
-        """
+        f"""
         SELECT l.run_id, l.branch, l.revision FROM live l JOIN run r ON r.run_id = l.run_id
         WHERE l.state IN ('pending', 'failed', 'waiting')
-          AND (coalesce(r.hold = 'cancel', false) OR (l.branch LIKE '%%/%%' AND NOT EXISTS (
-              SELECT 1 FROM live up
-              WHERE up.run_id = l.run_id AND up.branch = regexp_replace(l.branch, '/[^/]*$', ''))))
+          AND {_GIVEN_UP}
           AND (l.run_id, l.branch) > (%(after_run)s, %(after_branch)s)
         ORDER BY 1, 2 LIMIT %(limit)s""",
         _page(limit, after),

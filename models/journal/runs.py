@@ -10,8 +10,14 @@ from models.journal import events
 from models.journal.errors import Refused, SubmissionConflict, UnknownRun
 from models.journal.steps import FORK_AT_ONCE
 from models.journal.values import Wakeup
+from models.messages import printable, shorten
 from models.plan import ROOT_BRANCH, Plan, PlanNode
 from models.settings import settings
+from models.states import Hold, RunState
+
+MAX_PROSE = (
+    2000  #: characters of a reason or a label; what people write is never a ground to refuse
+)
 
 _PLAN_COLUMNS = (
     "step_key text, position bigint, step_name text, queue text, kind text, branch text, input text,"
@@ -108,6 +114,7 @@ def node_record(node: PlanNode, position: int) -> dict[str, object]:
 def create_batch(batch_id: str, label: str) -> None:
     """Name runs that belong together. Creating it again is fine."""
     check_identifier("batch_id", batch_id)
+    label = shorten(printable(label), limit=MAX_PROSE)
     database.fetch(
         "INSERT INTO batch (batch_id, label) VALUES (%(batch_id)s, %(label)s) ON CONFLICT DO NOTHING",
         {"batch_id": batch_id, "label": label},
@@ -139,6 +146,7 @@ def submit(submission: Submission) -> Submitted:
 
 def cancel(run_id: str, *, by: str, reason: str, cancellation_id: str) -> Cancellation:
     """Stop a run for good. Steps in the air finish or are reconciled first; nothing new is claimed."""
+    by, reason = (shorten(printable(text), limit=MAX_PROSE) for text in (by, reason))
     row = database.fetch_one(
         """
         WITH held AS (
@@ -171,15 +179,17 @@ def send_back(run_id: str, *, by: str) -> list[str]:
     """Send a failed or blocked run's stopped steps back to pending; returns their keys.
 
     Counters stay as they are: what was counted until now is pardoned, so the limits start anew
-    while the history keeps every failure. Raises ``Refused`` when nothing of the run is stopped.
+    while the history keeps every failure. Raises ``Refused`` when nothing of the run is stopped, or
+    when it was cancelled: that is for good.
     """
     with database.transaction() as link:
         rows = link.execute(
             """
-            UPDATE live SET state = 'pending', pardon = failures + crashes + lost, block_reason = NULL,
-                due_at = onward_now(), publish_at = onward_now(), publications = 0, revision = revision + 1
+            UPDATE live SET state = 'pending', pardoned_failures = failures, pardoned_crashes = crashes,
+                pardoned_lost = lost, block_reason = NULL, due_at = onward_now(),
+                publish_at = onward_now(), publications = 0, revision = revision + 1
             WHERE run_id = %(run_id)s AND (state = 'failed' OR block_reason IS NOT NULL)
-              AND state <> 'running' AND missing = 0
+              AND block_reason IS DISTINCT FROM 'unknown_effect' AND state <> 'running' AND missing = 0
             RETURNING step_key""",
             {"run_id": run_id},
         ).fetchall()
@@ -189,6 +199,7 @@ def send_back(run_id: str, *, by: str) -> list[str]:
                 state = CASE WHEN started_at IS NULL THEN 'pending' ELSE 'running' END,
                 revision = revision + 1
             WHERE run_id = %(run_id)s AND state IN ('failed', 'blocked')
+              AND hold IS DISTINCT FROM 'cancel'
             RETURNING 1""",
             {"run_id": run_id},
         ).fetchone()
@@ -285,8 +296,14 @@ def _earlier(submission: Submission, run_id: str) -> Submitted:
 
 def _nothing_stopped(run_id: str) -> Refused | UnknownRun:
     found = database.fetch_one(
-        "SELECT state FROM run WHERE run_id = %(run_id)s", {"run_id": run_id}
+        "SELECT state, hold FROM run WHERE run_id = %(run_id)s", {"run_id": run_id}
     )
     if found is None:
         return UnknownRun(f"There is no run {run_id!r}; `onward runs list` shows those that exist.")
-    return Refused(f"Run {run_id} is {found[0]}: no step of it is failed or blocked.")
+    if found[1] == Hold.CANCEL:
+        return Refused(f"Run {run_id} was cancelled, which is for good: submit a new run instead.")
+    if found[1] == Hold.FAILED and found[0] == RunState.RUNNING:
+        return Refused(
+            f"Run {run_id} has a failed step, and others still run: try again once they ended."
+        )
+    return Refused(f"Run {run_id} is {found[0]}: no step of it can be sent back.")

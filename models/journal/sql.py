@@ -22,7 +22,8 @@ NO_LEASE: LiteralString = (
 #: A branch that moves on starts its next step with clean counters; the token only ever rises.
 NEXT_STEP: LiteralString = (
     "step_key = %(next_key)s, prev_key = %(step_key)s, queue = %(next_queue)s,"
-    " untracked = %(next_untracked)s, failures = 0, crashes = 0, lost = 0, pardon = 0,"
+    " untracked = %(next_untracked)s, failures = 0, crashes = 0, lost = 0,"
+    " pardoned_failures = 0, pardoned_crashes = 0, pardoned_lost = 0,"
     " slot_at = NULL, block_reason = NULL, error_type = NULL, error = NULL,"
     " progress_done = NULL, progress_total = NULL, progress_note = NULL,"
     " due_at = onward_now(), revision = l.revision + 1"
@@ -38,7 +39,7 @@ RECORD: LiteralString = """
 
 CLAIMED: LiteralString = """
     c.run_id, c.branch, c.step_key, c.prev_key, c.token, c.owner, c.attempt, c.failures,
-    c.crashes + c.lost, c.pardon, c.batch_id, c.claimed_at, p.step_name, p.arguments, p.input, p.next_key,
+    c.crashes + c.lost, c.pardoned_failures, c.batch_id, c.claimed_at, p.step_name, p.arguments, p.input, p.next_key,
     p.fork, p.joins, p.join_index, p.untracked, p.queue"""
 
 PLANNED: LiteralString = """
@@ -143,7 +144,9 @@ WITH done AS (
         state = CASE WHEN hold = 'cancel' THEN 'cancelled' ELSE 'completed' END,
         result_key = CASE WHEN hold = 'cancel' THEN NULL ELSE %(step_key)s END,
         reason = NULL, detail = NULL, finished_at = onward_now(), revision = revision + 1
-    FROM done WHERE run.run_id = %(run_id)s
+    FROM done WHERE run.run_id = %(run_id)s RETURNING run.run_id, run.state
+), told AS (
+    INSERT INTO event (run_id, kind) SELECT run_id, 'run_cancelled' FROM over WHERE state = 'cancelled'
 ), recorded AS ({RECORD})
 SELECT 1 FROM done"""
 

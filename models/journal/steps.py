@@ -95,6 +95,17 @@ def claimed_by(run_id: str, branch: str, *, carrier: Carrier, nonce: str) -> Cla
     return Claimed(*row) if row else None
 
 
+def led_to(claimed: Claimed, *, carrier: Carrier, nonce: str) -> Completed | None:
+    """What an unanswered completion led to, the next step it may have claimed for us included.
+
+    None: it did not go through. Its messages are left to the sweep, since their grace may be over.
+    """
+    if not confirm(claimed):
+        return None
+    following = claimed_by(claimed.run_id, claimed.branch, carrier=carrier, nonce=nonce)
+    return Completed(claimed=following)
+
+
 def renew(leases: Sequence[Lease], *, ttl: float) -> set[tuple[str, str, int]]:
     """Extend exactly these leases; returns (run, branch, token) of those still ours."""
     rows = database.fetch(
@@ -140,9 +151,9 @@ def take_slot(
     row = database.fetch_one(
         """
         WITH waiting AS (
-            SELECT l.run_id, l.branch, l.slot_at FROM live l
+            SELECT l.run_id, l.branch, l.slot_at FROM live l JOIN run r ON r.run_id = l.run_id
             WHERE l.run_id = %(run_id)s AND l.branch = %(branch)s AND l.step_key = %(step_key)s
-              AND l.state = 'pending' FOR UPDATE
+              AND l.state = 'pending' AND l.missing = 0 AND r.hold IS NULL FOR UPDATE OF l
         ), place AS (
             INSERT INTO throttle AS t (name, next_at)
             SELECT %(throttle)s, onward_now() + make_interval(secs => %(interval)s)

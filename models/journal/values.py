@@ -41,7 +41,7 @@ class Claimed:
     attempt: int
     failures: int
     crashes: int
-    pardon: int
+    pardoned_failures: int
     batch_id: str | None
     claimed_at: datetime
     step_name: str
@@ -121,6 +121,17 @@ class StaleStep:
     reason: str  #: the same in words: the signal, the limit
     worker: str | None
     unsettled_effects: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class HeldStep:
+    """A step under a lease, and the process that runs it."""
+
+    pid: int
+    pid_started: int
+    run_id: str
+    step_key: str
+    token: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,7 +54,8 @@ def stopped(start_id: str) -> None:
 def holds_steps(start_id: str) -> bool:
     """Whether some process of this start has a step."""
     row = database.fetch_one(
-        "SELECT EXISTS (SELECT 1 FROM live WHERE starts_with(owner, %(id)s || '.'))", {"id": start_id}
+        "SELECT EXISTS (SELECT 1 FROM live WHERE starts_with(owner, %(id)s || '.'))",
+        {"id": start_id},
     )
     return bool(row and row[0])
 

@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Annotated
@@ -10,7 +10,10 @@ from typing import Annotated
 import typer
 from rich.progress import Progress, TaskID
 
+from examples.contract_review import registry_client
+from examples.contract_review.corpus import SIZE
 from examples.contract_review.documents import Listing
+from examples.contract_review.estimate import Estimate
 from models.journal.errors import JournalUnavailable
 from models.states import RunState
 from ops import reviewing, schema
@@ -18,6 +21,7 @@ from ops.cli import local, target
 from ops.cli.asking import Yes, actor, confirm
 from ops.cli.batches import progress
 from ops.cli.output import Json, emit, note, say, table
+from ops.cli.problems import UsageProblem
 from ops.reviewing import Review, Reviewed
 from ops.stack.state import running
 from ops.stack.stopping import StopRequests
@@ -30,8 +34,14 @@ INTERRUPTED = 130
 
 
 def review(
-    path: Annotated[Path, typer.Argument(help="A folder, or one .txt .md .html .pdf .docx file.")],
+    path: Annotated[
+        Path | None, typer.Argument(help="A folder, or one .txt .md .html .pdf .docx file.")
+    ] = None,
     *,
+    corpus: Annotated[
+        int | None,
+        typer.Option(min=1, max=SIZE, help=f"Instead: so many of the demo's {SIZE} contracts."),
+    ] = None,
     again: Annotated[
         bool, typer.Option("--again", help="Review unchanged documents anew.")
     ] = False,
@@ -41,20 +51,29 @@ def review(
     as_json: Json = False,
 ) -> None:
     """Review your own contracts. Run it again to go on, or after a change to review what changed."""
-    listing, expected = reviewing.expand(path)
+    listing, expected = _documents(path, corpus)
     _announce(listing, f"{expected}, with {_model()}.")
     confirm("Start?", yes=yes, as_json=as_json)
     with _deployment(workers=workers, concurrency=concurrency) as (poll, requests):
         submitted = reviewing.submit(listing.uris, again=again, by=actor(None))
         _watch(submitted, poll, requests)
         found = reviewing.with_results(reviewing.look(submitted))
-    answer = _answer(submitted, found, listing)
-    emit(answer, as_json=as_json, show=lambda: _show(found))
+    registry = None if corpus is None else registry_client.counts()
+    answer = {**_answer(submitted, found, listing), "registry": registry}
+    emit(answer, as_json=as_json, show=lambda: _show(found, registry))
     if any(one.moves for one in found):
         note("Interrupted: nothing is lost. The same command goes on from here.")
         raise typer.Exit(INTERRUPTED)
     if any(one.state != RunState.COMPLETED for one in found):
         raise typer.Exit(1)
+
+
+def _documents(path: Path | None, corpus: int | None) -> tuple[Listing, Estimate]:
+    if path is not None and corpus is None:
+        return reviewing.expand(path)
+    if path is None and corpus is not None:
+        return reviewing.expand_corpus(corpus)
+    raise UsageProblem("Say what to review: either a path, or --corpus and a number.")
 
 
 @contextmanager
@@ -142,13 +161,18 @@ def _answer(review: Review, found: Sequence[Reviewed], listing: Listing) -> dict
     }
 
 
-def _show(found: Sequence[Reviewed]) -> None:
+def _show(found: Sequence[Reviewed], registry: Mapping[str, int] | None) -> None:
     table(("document", "state", "filed as", "run", "why"), (
         (one.name, f"{one.state}{' (before)' * one.reused}", one.result, one.run_id, one.problem)
         for one in found
     ))  # fmt: skip
     completed = sum(one.state == RunState.COMPLETED for one in found)
     say(f"{completed} of {len(found)} documents reviewed.")
+    if registry is not None:
+        say(
+            f"The registry holds {registry['filings']} filings about "
+            f"{registry['distinct_documents']} documents, {registry['duplicate_filings']} of them duplicates."
+        )
 
 
 def _nothing() -> None:

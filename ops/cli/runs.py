@@ -64,15 +64,18 @@ def retry(
     by: By = None,
     as_json: Json = False,
 ) -> None:
-    """Try the failed or blocked steps of these runs again, at once."""
-    run_ids = [find_run(run) for run in runs]
-    done = {run_id: resuming.resume(run_id, by=actor(by)) for run_id in run_ids}
+    """Try the failed or blocked steps of these runs again, at once. Exit code 1 when one is refused."""
+    done = resuming.retry_runs([find_run(run) for run in runs], by=actor(by))
 
     def show_done() -> None:
-        for run_id, keys in done.items():
+        for run_id, keys in done.sent_back.items():
             say(f"{run_id}: tries {', '.join(keys)} again.")
+        for reason in done.refused.values():
+            note(f"onward: {reason}")
 
-    emit({"sent_back": done}, as_json=as_json, show=show_done)
+    emit(done, as_json=as_json, show=show_done)
+    if done.refused:
+        raise typer.Exit(1)
 
 
 @app.command("cancel")

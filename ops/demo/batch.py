@@ -1,9 +1,12 @@
 """Submitting the demo's documents as one batch."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 
-from examples.contract_review.corpus import default_uris
-from models.journal import runs
+from examples.contract_review.corpus import SIZE, default_uris
+from models.ids import new_nonce
+from models.journal import history, runs
+from models.journal.errors import Refused
 
 WORKFLOW = "contract-review"
 
@@ -28,3 +31,13 @@ def submit(batch_id: str, uris: Sequence[str]) -> int:
         for uri in uris
     ]
     return sum(one.created for one in made)
+
+
+def cancel(batch_id: str) -> None:
+    """Stop every run of a batch for good; what is finished stays as it is."""
+    for run in history.list_runs(batch_id=batch_id, limit=SIZE):
+        with suppress(Refused):  # completed
+            runs.cancel(
+                run.run_id, by="onward demo", reason="another demo was started with --new",
+                cancellation_id=f"cancel-{new_nonce()}",
+            )  # fmt: skip

@@ -2,8 +2,9 @@
 
 import json
 import os
-import secrets
 import sys
+from dataclasses import dataclass
+from pathlib import Path
 from subprocess import SubprocessError
 from typing import Annotated
 
@@ -13,11 +14,13 @@ from rich.console import Console
 from examples.contract_review.corpus import SIZE
 from examples.contract_review.errors import ReviewError
 from models.errors import OnwardError
+from ops.demo.asked import Asked, refusal
 from ops.demo.evidence import progress
 from ops.demo.memory import Memory
 from ops.demo.naive import Comparison, NaiveResult
+from ops.demo.picture import draw
 from ops.demo.report import Report, violations
-from ops.demo.schedule import FaultKind, PlannedFault, fitting, plan_faults
+from ops.demo.schedule import FaultKind, PlannedFault, plan_faults
 from ops.demo.session import begin
 from ops.demo.stage import Stage, is_news
 from ops.demo.tables import show
@@ -32,64 +35,90 @@ _WIDTH = 120  #: columns of a log
 
 def demo_command(  # noqa: PLR0917 - typer calls it by keyword
     documents: Annotated[
-        int, typer.Option(min=1, max=SIZE, help="How many of the 137 contracts to review.")
-    ] = SIZE,
+        int | None,
+        typer.Option(min=1, max=SIZE, help=f"How many contracts to review. Default: all {SIZE}."),
+    ] = None,
     seed: Annotated[
         int | None, typer.Option(help="Decides which fault comes when, and nothing else.")
     ] = None,
-    kills: Annotated[bool, typer.Option(help="Kill processes while the batch runs.")] = True,
+    kills: Annotated[
+        bool | None,
+        typer.Option("--kills/--no-kills", help="Kill processes meanwhile. Default: yes."),
+    ] = None,
     faults: Annotated[
         str, typer.Option(help="Only these faults, comma-separated: " + ", ".join(FaultKind))
     ] = "",
     naive: Annotated[
         bool, typer.Option("--naive", help="Afterwards the same on plain Celery chains.")
     ] = False,
+    new: Annotated[
+        bool, typer.Option("--new", help="Drop a batch that was cut short instead of finishing it.")
+    ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="End with one JSON object on standard output.")
     ] = False,
+    svg: Annotated[
+        Path | None, typer.Option(dir_okay=False, hidden=True, help="Save the report as a picture.")
+    ] = None,
 ) -> None:
     """Review real contracts while processes are killed, and prove that nothing was lost or doubled."""
     home = Home.at(os.environ.get("ONWARD_HOME") or DEFAULT_HOME)
-    known = Memory.unfinished(home)
-    memory = known or Memory.begin(
-        documents=documents,
-        seed=secrets.randbelow(10_000) if seed is None else seed,
-        kinds=_kinds(faults, documents) if kills else (),
-    )
+    asked = Asked(documents=documents, seed=seed, kills=kills, faults=_kinds(faults))
+    start = _start(asked, Memory.unfinished(home), new=new)
     view = choose(plain=as_json)
     try:
         with view:
-            found = _perform(home, memory, view, continued=known is not None, naive=naive)
+            found = _perform(home, start, view, naive=naive)
     except (StackError, OnwardError, ReviewError, OSError, SubprocessError) as error:
-        Console(stderr=True, highlight=False, soft_wrap=True).print(
-            f"onward demo: {error}", markup=False
-        )
+        _complain(f"onward demo: {error}")
         raise typer.Exit(1) from None
     if found is None:
-        say = "stopped; nothing is lost, and the next `onward demo` goes on with this batch"
-        Console(stderr=True, highlight=False, soft_wrap=True).print(say)
+        _complain("stopped; nothing is lost, and the next `onward demo` goes on with this batch")
         raise typer.Exit(INTERRUPTED)
     report, other = found
     show(_console(stderr=as_json), report, other)
+    if svg is not None:
+        draw(report, other, svg)
     if as_json:
         compared = {} if other is None else {"naive": other.to_json()}
-        sys.stdout.write(json.dumps({**report.to_json(), "seed": memory.seed, **compared}) + "\n")
+        told = {"seed": start.memory.seed, "continued": start.continued, **compared}
+        sys.stdout.write(json.dumps({**report.to_json(), **told}) + "\n")
         sys.stdout.flush()
     if violations(report):
         raise typer.Exit(1)
 
 
+@dataclass(frozen=True, slots=True)
+class _Start:
+    memory: Memory
+    continued: bool = False
+    dropped: Memory | None = None  #: an unfinished batch that this one takes the place of
+
+
+def _start(asked: Asked, known: Memory | None, *, new: bool) -> _Start:
+    if known is None or new:
+        return _Start(asked.begin(), dropped=known)
+    if asked.contradicts(known):
+        _complain(f"onward demo: {refusal(known)}")
+        raise typer.Exit(2)
+    return _Start(known, continued=True)
+
+
 def _perform(
-    home: Home, memory: Memory, view: View, *, continued: bool, naive: bool
+    home: Home, start: _Start, view: View, *, naive: bool
 ) -> tuple[Report, NaiveResult | None] | None:
     """Everything between the first process and the last. None: someone asked to stop."""
-    _announce(view, memory, continued=continued)
+    memory = start.memory
+    _announce(view, start)
     with (
         StopRequests(home.log("onward")) as stop,
-        Stage(home, memory, stop=stop, on_event=lambda event: _tell(view, event)) as stage,
-    ):
+        Stage(
+            home, memory, stop=stop, on_event=lambda event: _tell(view, event),
+            dropped=start.dropped,
+        ) as stage,
+    ):  # fmt: skip
         session = begin(stage, view, stop)
-        report = session.run(_planned(memory, continued=continued))
+        report = session.run(_planned(memory, continued=start.continued))
         if report is None:
             return None
         other = None
@@ -99,11 +128,14 @@ def _perform(
         return report, other
 
 
-def _announce(view: View, memory: Memory, *, continued: bool) -> None:
-    if continued:
+def _announce(view: View, start: _Start) -> None:
+    memory = start.memory
+    if start.dropped is not None:
+        view.say(f"{start.dropped.batch_id}, which an earlier demo did not finish, is dropped")
+    if start.continued:
         view.say(
             f"going on with {memory.batch_id}, which an earlier demo did not finish: "
-            f"{memory.documents} contracts, seed {memory.seed}; options of this start are not used"
+            f"{memory.documents} contracts, seed {memory.seed}"
         )
     else:
         view.say(f"{memory.documents} contracts, seed {memory.seed}; starting the processes")
@@ -120,9 +152,9 @@ def _planned(memory: Memory, *, continued: bool) -> list[PlannedFault]:
     return [fault for fault in planned if fault.kind not in done and fault.document >= completed]
 
 
-def _kinds(asked: str, documents: int) -> tuple[str, ...]:
+def _kinds(asked: str) -> tuple[FaultKind, ...] | None:
     if not asked:
-        return fitting(documents)
+        return None
     names = [name.strip() for name in asked.split(",") if name.strip()]
     unknown = [name for name in names if name not in set(FaultKind)]
     if unknown:
@@ -130,7 +162,11 @@ def _kinds(asked: str, documents: int) -> tuple[str, ...]:
             f"there is no fault {unknown[0]!r}; there are {', '.join(FaultKind)}",
             param_hint="--faults",
         )
-    return tuple(names)
+    return tuple(map(FaultKind, names))
+
+
+def _complain(sentence: str) -> None:
+    Console(stderr=True, highlight=False, soft_wrap=True).print(sentence, markup=False)
 
 
 def _console(*, stderr: bool) -> Console:

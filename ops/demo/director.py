@@ -113,6 +113,7 @@ class Director:
             seconds=max(0.0, (healing.until - blow.moment).total_seconds()),
             steps_lost=healing.steps_lost,
             late_results_rejected=healing.late_results_rejected,
+            problem=f"{playing.record.kind}: {healing.problem}" if healing.problem else "",
             saved=replace(playing.record.saved, run_seconds=seconds, run_calls=calls),
         )
         self._scene.say(

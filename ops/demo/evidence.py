@@ -14,7 +14,6 @@ class Progress:
     documents: int
     completed: int
     stopped: int  #: failed, blocked or cancelled: nothing but a person moves them
-    unreadable: int  #: of those, the ones whose document gave no text
     steps_done: int
     steps_planned: int
 
@@ -67,7 +66,6 @@ class Fate:
 _PROGRESS = """
 SELECT count(*), count(*) FILTER (WHERE state = 'completed'),
        count(*) FILTER (WHERE state IN ('failed', 'blocked', 'cancelled')),
-       count(*) FILTER (WHERE state = 'failed' AND reason = 'UnreadableDocument'),
        (SELECT count(*) FROM step s JOIN run o USING (run_id) WHERE o.batch_id = %(batch_id)s),
        coalesce(sum(step_count), 0)
 FROM run WHERE batch_id = %(batch_id)s"""

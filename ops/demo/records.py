@@ -21,7 +21,17 @@ class Mechanism(StrEnum):
     REPUBLICATION = "republication"  #: the journal's due work was sent again
     OTHER_BEAT = "other beat"
     RESTARTED_BEAT = "restarted beat"
+    RETRY = "retry"  #: the attempt failed, and the step was tried again
+    HANDED_BACK = "handed back"  #: its worker was asked to stop, and gave the step back
+    UNKNOWN = "something unknown"  #: the claim ended without a trace: the demo fails by it
 
+
+#: Ways of an attempt to end that say by themselves who released it.
+_BY_OUTCOME = {
+    "died": Mechanism.CHILD_FAST_PATH,
+    "failed": Mechanism.RETRY,
+    "interrupted": Mechanism.HANDED_BACK,
+}
 
 #: How ``rescue.mark_orphaned`` words what a returning worker does.
 _RETURNED = "its worker is gone"
@@ -69,13 +79,11 @@ class FaultRecord:
 
 def mechanism_of(fate: Fate, token: int) -> Mechanism:
     """What released the claim ``token`` of a step that is completed now."""
-    if fate.outcome == "died":
-        return Mechanism.CHILD_FAST_PATH
     if fate.outcome == "expired":
         return Mechanism.RETURNING_WORKER if fate.reason.startswith(_RETURNED) else Mechanism.SWEEP
-    if fate.finished_token == token:
+    if fate.outcome is None and fate.finished_token == token:
         return Mechanism.RECONNECTION
-    return Mechanism.SWEEP
+    return _BY_OUTCOME.get(fate.outcome or "", Mechanism.UNKNOWN)
 
 
 def named(mechanisms: Iterable[Mechanism]) -> str:

@@ -15,6 +15,7 @@ from ops.demo.witnesses import Witnessed
 class Report:
     """Everything that was counted, by whom it was counted."""
 
+    documents: int  #: that were to be reviewed: each is a text of its own, and each can be read
     progress: Progress
     testimony: Witnessed
     steps_executed: int
@@ -32,7 +33,7 @@ class Report:
 
     @property
     def llm_calls_minimum(self) -> int:
-        return CALLS_PER_DOCUMENT * (self.progress.documents - self.progress.unreadable)
+        return CALLS_PER_DOCUMENT * self.documents
 
     @property
     def tokens_a_call(self) -> float:
@@ -40,7 +41,7 @@ class Report:
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "documents": self.progress.documents,
+            "documents": self.documents,
             "completed": self.progress.completed,
             "failed": self.failed,
             "filings": self.testimony.filings,
@@ -83,16 +84,20 @@ def violations(report: Report) -> list[str]:
 
 
 def _of_documents(report: Report) -> list[str]:
-    progress, outside = report.progress, report.testimony
-    readable = progress.documents - progress.unreadable
+    wanted, progress, outside = report.documents, report.progress, report.testimony
     conditions = (
         (
-            progress.completed == readable,
-            f"{progress.completed} of {readable} documents were completed",
+            progress.documents == wanted,
+            f"{progress.documents} documents were submitted instead of {wanted}",
         ),
         (
-            outside.filings == readable,
-            f"the registry holds {outside.filings} filings for {readable} documents",
+            progress.completed == wanted,
+            f"{progress.completed} of {wanted} documents were completed",
+        ),
+        (report.failed == 0, f"{report.failed} of {wanted} documents failed"),
+        (
+            outside.filings == wanted,
+            f"the registry holds {outside.filings} filings for {wanted} documents",
         ),
         (
             outside.distinct == outside.filings,
@@ -105,7 +110,7 @@ def _of_documents(report: Report) -> list[str]:
         (
             outside.llm_calls >= report.llm_calls_minimum,
             f"the model server counted {outside.llm_calls} LLM calls, fewer than the "
-            f"{report.llm_calls_minimum} that the results must have taken",
+            f"{report.llm_calls_minimum} that {wanted} results must have taken",
         ),
     )
     return [sentence for holds, sentence in conditions if not holds]

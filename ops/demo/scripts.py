@@ -48,6 +48,7 @@ class Healing:
     until: datetime
     steps_lost: int = 0
     late_results_rejected: int = 0
+    problem: str = ""
 
 
 #: Yields None while it waits and its Blow when it has struck.
@@ -219,18 +220,15 @@ def _until_done(held: Sequence[HeldStep]) -> Waiting[Healing]:
 
 
 def _healing(held: Sequence[HeldStep], fates: Sequence[Fate]) -> Healing:
-    lost = [
-        (fate, one.token)
-        for fate, one in zip(fates, held, strict=True)
-        if fate.finished_token != one.token
-    ]
+    both = list(zip(fates, held, strict=True))
+    mechanisms = [mechanism_of(fate, one.token) for fate, one in both]
+    unknown = [one for one, by in zip(held, mechanisms, strict=True) if by is Mechanism.UNKNOWN]
     return Healing(
-        recovered_by=named(
-            mechanism_of(fate, one.token) for fate, one in zip(fates, held, strict=True)
-        ),
+        recovered_by=named(mechanisms),
         until=max(fate.finished_at for fate in fates if fate.finished_at is not None),
-        steps_lost=len(lost),
+        steps_lost=sum(fate.finished_token != one.token for fate, one in both),
         late_results_rejected=sum(fate.rejected for fate in fates),
+        problem=f"nobody knows who recovered {'; '.join(map(str, unknown))}" if unknown else "",
     )
 
 

@@ -109,6 +109,7 @@ class Session:
     def _report(self, progress: Progress, director: Director, keepsake: Keepsake) -> Report:
         earlier = self.memory.faults[: len(self.memory.faults) - len(director.records)]
         return Report(
+            documents=self.memory.documents,
             progress=progress,
             testimony=self._testimony(),
             steps_executed=evidence.claims(self.memory.batch_id),

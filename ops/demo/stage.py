@@ -11,7 +11,7 @@ import redis
 
 import examples
 from models.settings import settings
-from ops.demo import evidence
+from ops.demo import batch, evidence
 from ops.demo.memory import Memory
 from ops.demo.witnesses import Service, Witnesses, witnesses
 from ops.stack import EventKind, Home, ProcessEvent, Restart
@@ -70,7 +70,9 @@ class Stage(LocalStack):
         *,
         stop: StopRequests,
         on_event: Callable[[ProcessEvent], None] | None = None,
+        dropped: Memory | None = None,
     ) -> None:
+        self._dropped = dropped
         self.size = Size.of(memory.documents)
         self.memory = memory
         self.lost_before = 0  #: claims that earlier sessions left without a result
@@ -140,6 +142,7 @@ class Stage(LocalStack):
         world = {**self.layout.environment, **self._outside.environment}
         self.layout = replace(self.layout, environment=world)
         self._adopt_environment()
+        self._drop()
         self.lost_before = evidence.lost_claims(self.memory.batch_id)
         services = self.services
         self.supervisor.start(services.control_worker())
@@ -149,6 +152,12 @@ class Stage(LocalStack):
             )
         for number in range(1, BEATS + 1):
             self.supervisor.start(services.beat(number), restart=_BEAT_RESTART)
+
+    def _drop(self) -> None:
+        """Cancel the batch that is given up before any worker could file a document of it here."""
+        if self._dropped is not None:
+            self.memory.save(self.home)
+            batch.cancel(self._dropped.batch_id)
 
     def _adopt_environment(self) -> None:
         """This process submits and reads under the settings its workers have."""

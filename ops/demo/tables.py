@@ -32,13 +32,8 @@ def _counts(report: Report) -> Table:
     table.add_column("counted by")
     more = report.steps_executed - progress.steps_planned
     rows = (
-        (
-            "documents completed",
-            progress.completed,
-            progress.documents - progress.unreadable,
-            "journal",
-        ),
-        ("filings", outside.filings, progress.documents - progress.unreadable, "registry"),
+        ("documents completed", progress.completed, report.documents, "journal"),
+        ("filings", outside.filings, report.documents, "registry"),
         ("duplicate filings", outside.duplicate_filings, 0, "registry"),
         ("duplicates refused by key", outside.duplicates_refused, "", "registry"),
         ("LLM calls", outside.llm_calls, report.llm_calls_minimum, "model server"),
@@ -53,22 +48,21 @@ def _counts(report: Report) -> Table:
 
 
 def _faults(report: Report) -> Table:
-    table = Table(title="Faults", title_justify="left")
-    for column in ("document", "fault", "victim", "held", "lost", "recovered by", "after"):
+    table = Table(title="Faults, by the documents completed before them", title_justify="left")
+    for column in ("docs", "fault", "victim", "held", "lost", "recovered by", "after"):
         table.add_column(
-            column, justify="right" if column in ("document", "held", "lost") else "left"
+            column,
+            justify="right" if column in ("docs", "held", "lost", "after") else "left",
+            no_wrap=column == "fault",
         )
     for fault in report.faults:
         after = "never" if fault.seconds is None else f"{fault.seconds:.1f} s"
-        late = (
-            f" ({fault.late_results_rejected} late results rejected)"
-            if fault.late_results_rejected
-            else ""
-        )
+        rejected = fault.late_results_rejected
+        late = f", {rejected} late result{'s' * (rejected > 1)} rejected" if rejected else ""
         table.add_row(
             str(fault.document),
             str(fault.kind),
-            fault.victim,
+            fault.victim.partition(" (pid")[0],
             str(fault.leases_held or ""),
             str(fault.steps_lost),
             "failed" if fault.problem else fault.recovered_by + late,
@@ -98,9 +92,9 @@ def _beside(report: Report, naive: NaiveResult) -> Table:
     table.add_column("plain Celery", justify="right")
     ours, theirs = report.testimony, naive.testimony
     rows = (
-        ("documents", report.progress.documents, naive.documents),
+        ("documents", report.documents, naive.documents),
         ("filed", ours.distinct, theirs.distinct),
-        ("never filed", report.progress.documents - ours.distinct, naive.never_filed),
+        ("never filed", report.documents - ours.distinct, naive.never_filed),
         ("duplicate filings", ours.duplicate_filings, theirs.duplicate_filings),
         ("LLM calls", ours.llm_calls, theirs.llm_calls),
         ("LLM calls that led to no filing", ours.lost_calls, theirs.lost_calls),
@@ -117,7 +111,7 @@ def _verdict(report: Report) -> Text:
     if found:
         return Text("FAILED\n" + "\n".join(f"- {sentence}" for sentence in found), style="bold red")
     faults = len(report.faults) + len(report.earlier)
-    through = f" through {faults} faults" if faults else ""
+    through = f" through {faults} fault{'s' * (faults > 1)}" if faults else ""
     return Text(
         f"Every document was filed once{through} in {report.seconds:.0f} s, and no finished step was "
         "repeated.",

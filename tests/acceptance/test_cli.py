@@ -96,7 +96,8 @@ def test_a_failed_run_is_retried_from_where_it_stopped(here: Here) -> None:
 
     gate.touch()
     assert here.onward("runs", "retry", run_id, "--by", "me", "--json").json == {
-        "sent_back": {run_id: ["enter"]}
+        "sent_back": {run_id: ["enter"]},
+        "refused": {},
     }
     here.world.wait_run(run_id)
     assert here.onward("result", run_id, "--json").json["result"]["attempt"] == 2

@@ -30,6 +30,8 @@ from tests.support.compose import (
 from tests.support.waiting import wait_until
 
 OURS = ("worker", "control", "beat-1", "beat-2", "flower", "model-server", "registry")
+ONE_SHOT = ("migrate", "demo")
+CONTRACTS = 3
 
 
 @pytest.fixture
@@ -44,6 +46,7 @@ def place(empty_database_url: str, broker_url: str, tmp_path: Path) -> Place:
             "5555": str(free_port()), "8700": str(free_port()), "8701": str(free_port()),
             "model-server:": "127.0.0.1:", "registry:": "127.0.0.1:", "0.0.0.0": "127.0.0.1",  # noqa: S104 - replaced, never bound
             "/var/lib/onward": str(tmp_path / "store"), "/tmp/beat": str(tmp_path / "beat"),
+            "/tmp/onward": str(tmp_path / "home"),
         },
         tmp_path,
     )  # fmt: skip
@@ -74,14 +77,18 @@ def test_compose_itself_accepts_it_and_asks_for_flowers_password() -> None:
 
 def test_what_every_deployment_needs_is_there() -> None:
     found = services()
-    assert {"postgres", "valkey", "migrate", *OURS} == set(found)
+    assert {"postgres", "valkey", *ONE_SHOT, *OURS} == set(found)
     for name, service in found.items():
-        restart = "no" if name == "migrate" else "unless-stopped"
+        restart = "no" if name in ONE_SHOT else "unless-stopped"
         assert service["restart"] == restart, name
-        assert name == "migrate" or service["healthcheck"]["test"], name
+        assert name in ONE_SHOT or service["healthcheck"]["test"], name
     assert {name for name, service in found.items() if service.get("profiles") == ["demo"]} == {
-        "model-server", "registry",
+        "model-server", "registry", "demo",
     }  # fmt: skip
+    waits_for = found["demo"]["depends_on"]
+    assert {name: one["condition"] for name, one in waits_for.items()} == dict.fromkeys(
+        ("worker", "model-server", "registry"), "service_healthy"
+    )
     assert found["flower"]["ports"][0]["host_ip"] == "127.0.0.1"
     assert found["worker"]["volumes"][0]["target"] == "/agents"
     assert "container_name" not in found["worker"], "--scale worker=N needs names of its own"
@@ -98,19 +105,31 @@ def test_a_worker_gets_the_time_its_shutdown_settings_promise(name: str) -> None
     )
 
 
+def test_only_the_demo_has_an_outside_world_by_itself() -> None:
+    names = ("ONWARD_LLM_BASE_URL", "ONWARD_REGISTRY_URL")
+    alone, demo = (services(**more)["worker"] for more in ({}, {"COMPOSE_PROFILES": "demo"}))
+    assert [alone["environment"][name] for name in names] == ["", ""]
+    assert [demo["environment"][name] for name in names] == [
+        "http://model-server:8700/v1", "http://registry:8701",
+    ]  # fmt: skip
+    mine = services(COMPOSE_PROFILES="demo", ONWARD_LLM_BASE_URL="https://llm.example/v1")["worker"]
+    assert mine["environment"]["ONWARD_LLM_BASE_URL"] == "https://llm.example/v1"
+
+
 @pytest.mark.timeout(150)
-def test_every_service_runs_and_is_healthy(place: Place, supervisor: Supervisor) -> None:
-    found = services()
+def test_every_service_runs_and_is_healthy_and_the_demo_reviews_contracts(
+    place: Place, supervisor: Supervisor
+) -> None:
+    found = services(COMPOSE_PROFILES="demo", ONWARD_DEMO_DOCUMENTS=str(CONTRACTS))
     (place.directory / "store").mkdir()
-    migrated = subprocess.run(
-        place.command(found["migrate"]), env=place.environment(found["migrate"]), cwd=ROOT,
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert migrated.returncode == 0, migrated.stderr
+    _once(place, found["migrate"])
     for name in OURS:
         supervisor.start(_program(place, name, found[name]), restart=None)
     for name in OURS:
         _wait_healthy(place, name, found[name])
+    said = _once(place, found["demo"])
+    assert f"{CONTRACTS} of {CONTRACTS} documents reviewed" in said
+    assert f"{CONTRACTS} filings about {CONTRACTS} documents, 0 of them duplicates" in said
     assert set(supervisor.pids) == set(OURS), "every service still runs"
 
 
@@ -135,6 +154,16 @@ def test_the_servers_commands_and_checks_are_right(
     )  # fmt: skip
     assert ready.returncode == 0
     assert found["postgres"]["stop_signal"] == "SIGINT", "SIGTERM waits for the last client"
+
+
+def _once(place: Place, service: dict[str, object]) -> str:
+    """Run a service that ends by itself, and return what it printed."""
+    done = subprocess.run(
+        place.command(service), env=place.environment(service), cwd=ROOT, stdin=subprocess.DEVNULL,
+        capture_output=True, text=True, check=False, timeout=90,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
 
 
 def _wait_healthy(place: Place, name: str, service: dict[str, object]) -> None:

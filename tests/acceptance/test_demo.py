@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -15,9 +16,9 @@ from tests.support.waiting import wait_until
 DOCUMENTS = 8
 
 
-def demo(home: Path, *options: str) -> "subprocess.Popen[str]":
+def demo(home: Path, *options: str, documents: int = DOCUMENTS) -> "subprocess.Popen[str]":
     return subprocess.Popen(
-        [sys.executable, "-m", "ops.demo", "--json", "--documents", str(DOCUMENTS), *options],
+        [sys.executable, "-m", "ops.demo", "--json", "--documents", str(documents), *options],
         cwd=ROOT,
         env={**os.environ, "ONWARD_HOME": str(home)},
         stdout=subprocess.PIPE,
@@ -48,6 +49,29 @@ def test_contracts_are_reviewed_while_processes_are_killed(tmp_path: Path) -> No
 
 
 @pytest.mark.timeout(240)
+def test_every_other_fault_is_overcome(tmp_path: Path) -> None:
+    kinds = {
+        "worker_sigkill_gone", "worker_sigstop", "beat_sigkill", "valkey_sigkill", "valkey_wiped",
+        "postgres_restart",
+    }  # fmt: skip
+    found = verdict(demo(tmp_path, "--seed", "7", "--faults", ",".join(kinds), documents=24))
+    assert found["completed"] == found["filings"] == 24
+    assert found["failed"] == found["duplicate_filings"] == found["results_changed"] == 0
+    assert found["steps_executed"] - found["steps_minimum"] <= found["leases_held_at_kills"]
+    assert found["violations"] == []
+    faults = {fault["kind"]: fault for fault in found["faults"]}
+    assert set(faults) == kinds
+    assert "sweep" in faults["worker_sigkill_gone"]["recovered_by"]
+    assert "sweep" in faults["worker_sigstop"]["recovered_by"]
+    assert faults["worker_sigstop"]["late_results_rejected"] > 0
+    assert "beat" in faults["beat_sigkill"]["recovered_by"]
+    carried = {"republication", "message kept"}
+    for kind in ("valkey_sigkill", "valkey_wiped"):
+        assert set(faults[kind]["recovered_by"].split(" and ")) <= carried
+    assert faults["postgres_restart"]["seconds"] > 0
+
+
+@pytest.mark.timeout(240)
 def test_a_killed_demo_leaves_no_process_and_is_gone_on_with(tmp_path: Path) -> None:
     state = tmp_path / "state.json"
     with demo(tmp_path, "--no-kills") as first:
@@ -56,10 +80,30 @@ def test_a_killed_demo_leaves_no_process_and_is_gone_on_with(tmp_path: Path) -> 
         pids = [one["pid"] for one in json.loads(state.read_text())["processes"].values()]
         first.kill()
     wait_gone(pids, timeout=60)
+    other = demo(tmp_path, "--seed", "7", "--faults", "child_sigkill")
+    out, err = other.communicate(timeout=60)
+    assert (other.returncode, out) == (2, "")
+    assert f"is not finished ({DOCUMENTS} contracts" in err
+    assert "--new" in err
     found = verdict(demo(tmp_path))
+    assert found["continued"] is True
     assert found["completed"] == found["filings"] == DOCUMENTS
     assert found["duplicate_filings"] == 0
     assert found["faults"] == [], "the batch was begun without kills"
+
+
+@pytest.mark.timeout(240)
+def test_a_demo_that_is_not_to_be_finished_is_dropped(tmp_path: Path) -> None:
+    with demo(tmp_path, "--no-kills") as first:
+        wait_until(lambda: calls(tmp_path), timeout=60, what="the model server was asked")
+        first.send_signal(signal.SIGINT)
+        assert first.wait(timeout=90) == 130
+    (store,) = (tmp_path / "outside").iterdir()
+    found = verdict(demo(tmp_path, "--no-kills", "--new", documents=2))
+    assert found["continued"] is False
+    assert found["completed"] == found["filings"] == found["documents"] == 2
+    assert found["llm_calls"] == 6, "the runs of the dropped batch were cancelled"
+    assert not store.exists()
 
 
 def worker_pids(state: Path) -> bool:

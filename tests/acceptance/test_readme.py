@@ -6,10 +6,13 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
+from celery import Celery
 
 from models.states import mermaid
 from ops.stack.process import Program
@@ -20,10 +23,9 @@ ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 #: Commands that need what no test has; the README says so beside them.
-NEED_A_CONTAINER_ENGINE = re.compile(r"docker compose")
-#: Executed whole by test_demo and by whoever runs this test.
+NEED_A_CONTAINER_ENGINE = re.compile(r"(COMPOSE_PROFILES=\w+ )?docker compose")
+#: The one is executed by test_clean_clone, in a clone of its own; the other, by whoever runs this test.
 MAKE = re.compile(r"make (demo|test)$")
-#: Started, seen ready and ended by ``test_plain_celery_commands_start``.
 CELERY = re.compile(r"celery -A tasks (worker|beat)\b")
 
 BROKEN_AGENT = """
@@ -61,14 +63,26 @@ class Shell:
             "PYTHONPATH": str(directory),
         }
 
+    def exporting(self, **variables: str) -> "Shell":
+        """The same terminal after ``export`` of these."""
+        other = Shell(self.directory)
+        other.environment |= variables
+        return other
+
     def run(self, command: str, *, timeout: float = 90) -> str:
         """Run one command and return what it printed; its failure is the test's."""
-        done = subprocess.run(
+        done = self._run(command, timeout)
+        assert done.returncode == 0, f"$ {command}\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    def succeeds(self, command: str) -> bool:
+        return self._run(command, 30).returncode == 0
+
+    def _run(self, command: str, timeout: float) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
             shlex.split(command), cwd=self.directory, env=self.environment, capture_output=True,
             text=True, timeout=timeout, check=False, stdin=subprocess.DEVNULL,
         )  # fmt: skip
-        assert done.returncode == 0, f"$ {command}\n{done.stdout}\n{done.stderr}"
-        return done.stdout
 
 
 @pytest.fixture(scope="module")
@@ -85,15 +99,13 @@ def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
 
 
 def test_every_command_is_executed_by_a_test_or_says_why_not() -> None:
-    known = [*first_agent(), *operating()]
+    known = [*first_agent(), *operating(), *own_servers()]
     for command in commands():
         assert (
             command in known
-            or command.startswith("export ")
-            or command in ("onward db upgrade", "onward doctor")
+            or command.startswith("export FLOWER_BASIC_AUTH=")  # for the containers below it
             or NEED_A_CONTAINER_ENGINE.match(command)
             or MAKE.match(command)
-            or CELERY.match(command)
         ), f"no test executes: {command}"
 
 
@@ -136,30 +148,70 @@ def test_the_first_agent_and_the_operators_commands_run(shell: Shell) -> None:
         shell.run(down)
 
 
-@pytest.mark.parametrize("command", [line for line in commands() if CELERY.match(line)])
-def test_plain_celery_commands_start(
-    command: str, database_url: str, broker_url: str, tmp_path: Path, shell: Shell
+def own_servers() -> list[str]:
+    """The commands for those who bring servers, in order."""
+    (block,) = [block for block in blocks("sh") if "export ONWARD_DATABASE_URL=" in block]
+    return [line.split(" #")[0].strip() for line in block.splitlines() if line]
+
+
+def test_ones_own_postgres_and_broker(
+    empty_database_url: str, broker_url: str, tmp_path: Path, shell: Shell
 ) -> None:
-    supervisor = Supervisor()
-    log = tmp_path / "celery.log"
-    environment = {
-        **shell.environment, "ONWARD_DATABASE_URL": database_url, "ONWARD_BROKER_URL": broker_url,
-        "ONWARD_AGENTS": "hello_agent",
-    }  # fmt: skip
-    argv = (sys.executable, "-m", *shlex.split(command), "-l", "INFO")
-    supervisor.start(
-        Program(name="celery", argv=argv, log=log, env=environment, cwd=tmp_path), restart=None
-    )
-    try:
-        said = "beat: Starting" if " beat" in command else "ready."
+    lines = own_servers()
+    own = shell.exporting(
+        ONWARD_DATABASE_URL=empty_database_url, ONWARD_BROKER_URL=broker_url,
+        ONWARD_AGENTS="hello_agent", ONWARD_HOME=str(tmp_path / "not-used"),
+    )  # fmt: skip
+    exports = {line.split()[1].partition("=")[0] for line in lines if line.startswith("export ")}
+    assert exports == {"ONWARD_DATABASE_URL", "ONWARD_BROKER_URL", "ONWARD_AGENTS"}
+    first, *services, last = [line for line in lines if not line.startswith("export ")]
+    own.run(first)
+    with started(services, own.environment, tmp_path):
+        send_from_elsewhere(broker_url)
         wait_until(
-            lambda: said in log.read_text(),
-            timeout=40,
-            what=f"{command} is ready",
-            details=log.read_text,
+            lambda: "completed" in own.run("onward runs list"),
+            timeout=60,
+            what="the run that was sent is completed",
         )
+        wait_until(lambda: own.succeeds("onward health"), timeout=60, what="a sweep is complete")
+        own.run(last)
+    assert json.loads(own.run("onward result order-17"))["rounds"] == 3
+
+
+@contextmanager
+def started(
+    commands: list[str], environment: Mapping[str, str], directory: Path
+) -> Iterator[Supervisor]:
+    """Every command as a process, once each says that it is ready."""
+    supervisor = Supervisor()
+    logs = {command: directory / f"{number}.log" for number, command in enumerate(commands)}
+    try:
+        for command, log in logs.items():
+            argv = (sys.executable, "-m", *shlex.split(command), "-l", "INFO")
+            program = Program(name=log.stem, argv=argv, log=log, env=environment, cwd=directory)
+            supervisor.start(program, restart=None)
+        for command, log in logs.items():
+            said = "beat: Starting" if " beat" in command else "ready."
+            wait_until(
+                partial(_says, log, said), timeout=60, what=f"{command} is ready",
+                details=log.read_text,
+            )  # fmt: skip
+        yield supervisor
     finally:
         supervisor.stop_all(in_a_hurry=lambda: True)
+
+
+def _says(log: Path, words: str) -> bool:
+    return words in log.read_text()
+
+
+def send_from_elsewhere(broker_url: str) -> None:
+    """The README's line, as a service sends it that has Celery and nothing of ours."""
+    (line,) = re.findall(r"^`(app\.send_task\(.+\))`\.$", README, re.MULTILINE)
+    assert "{...}" in line
+    line = line.replace("{...}", '{"topic": "hello from elsewhere"}')
+    with Celery(broker=broker_url) as app:
+        eval(line, {"app": app})  # noqa: S307 - the README's own line
 
 
 def test_the_diagram_is_the_table() -> None:

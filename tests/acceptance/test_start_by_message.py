@@ -143,6 +143,43 @@ def test_what_cannot_be_started_says_why_in_the_log_and_to_nobody_else(
     assert "no workflow is called 'no-such'" in logs
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"key": ""}, "submission_key"),
+        ({"key": "e\u0301"}, "submission_key"),
+        ({"key": "x" * 300}, "submission_key"),
+        ({"key": "k", "run_id": "run-\x00"}, "run_id"),
+        ({"key": "k", "batch_id": "a\nb"}, "batch_id"),
+        ({"key": "k", "priority": "high"}, "priority"),
+        ({"key": "k", "priority": 10**30}, "priority"),
+    ],
+    ids=["empty", "not NFC", "long", "NUL", "control", "no number", "beyond bounds"],
+)
+def test_a_bad_field_is_refused_by_its_name_and_writes_nothing(
+    world: World, shop: Celery, options: dict[str, object], said: str
+) -> None:
+    before = database.fetch("SELECT count(*) FROM run", {})
+    name = world.cluster.pids.__iter__().__next__()
+    seen = len(world.cluster.logs(name))
+    _send(shop, {"workflow": "guarantees", "input": {"of": "logged", "name": "x"}, **options})
+    wait_until(
+        lambda: "not submitted" in world.cluster.logs(name)[seen:], what="the log says why not"
+    )
+    assert said in world.cluster.logs(name)[seen:]
+    assert database.fetch("SELECT count(*) FROM run", {}) == before
+
+
+def test_a_batch_is_made_when_its_first_run_names_it(world: World, shop: Celery) -> None:
+    _send(shop, {**_order("first"), "key": "in-batch", "batch_id": "orders", "priority": 5})
+    run_id = wait_until(lambda: _runs("in-batch"), what="the run exists")[0]
+    world.wait_run(run_id)
+    row = database.fetch_one(
+        "SELECT batch_id, priority FROM run WHERE run_id = %(id)s", {"id": run_id}
+    )
+    assert row == ("orders", 5)
+
+
 def test_a_worker_that_cannot_reach_the_journal_gives_the_message_back(
     world: World, shop: Celery
 ) -> None:

@@ -27,8 +27,13 @@ LEFT_BEHIND = {"S1": "running", "S2": "unknown", "S4": "pending", "S5": "pending
 
 
 @pytest.fixture(scope="module")
-def world(make_world: Callable[..., AbstractContextManager[World]]) -> Iterator[World]:
-    with make_world(agents="tests.agents.effects,tests.agents.plain") as world:
+def world(
+    request: pytest.FixtureRequest, make_world: Callable[..., AbstractContextManager[World]]
+) -> Iterator[World]:
+    """In hop mode, unless a test asks for the other one as well."""
+    sticky = getattr(request, "param", "hop") == "sticky"
+    agents = "tests.agents.effects,tests.agents.plain"
+    with make_world(agents=agents, env={"ONWARD_STICKY": str(sticky)}) as world:
         yield world
 
 
@@ -82,6 +87,7 @@ def _all_recovered(world: World, runs: dict[str, str]) -> None:
         check_invariants(settings().database_url, run_id)
 
 
+@pytest.mark.parametrize("world", ["hop", "sticky"], indirect=True)
 @pytest.mark.parametrize("point", [point for point in FailPoint if point.startswith("S")])
 def test_C24_c_the_sweep_is_killed(world: World, point: FailPoint) -> None:
     runs = _lose_a_worker(world, f"sweep-{point}")

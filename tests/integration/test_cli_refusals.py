@@ -99,6 +99,10 @@ REFUSALS: dict[str, tuple[tuple[str, ...], dict[str, str], int, str]] = {
         ("submit", "gated", "--input", '{"gate": "x"}', "--key", "a\tb"), {}, 1, "control character",
     ),
     "unknown workflow": (("submit", "nothing"), {}, 1, "no workflow is called 'nothing'"),
+    "no document": (("review",), {}, 2, "either a path, or --corpus and a number"),
+    "two documents": (
+        ("review", "/tmp", "--corpus", "3"), {}, 2, "either a path, or --corpus and a number",
+    ),
     "no file": (("review", "/nowhere/at/all"), {}, 1, "there is no such file or folder"),
 }  # fmt: skip
 
@@ -181,6 +185,24 @@ def test_acting_on_a_blocked_run(onward: Onward, journal: Journal) -> None:
     assert "add --yes" in asked.err
     assert "look [there]" in onward("runs", "show", run_id).out
     assert journal.run(run_id)["state"] == "blocked"
+
+
+def test_one_refused_retry_hides_none_that_was_made(onward: Onward, journal: Journal) -> None:
+    failed, moving = (submit_run(at("a")) for _ in range(2))
+    worker = Worker()
+    for output in ("json", "text"):
+        worker.fail(worker.take(failed, "a"))
+        assert journal.run(failed)["state"] == "failed"
+        said = onward("runs", "retry", failed, moving, failed, *["--json"] * (output == "json"))
+        assert said.code == 1
+        if output == "json":
+            answer = json.loads(said.out)
+            assert answer["sent_back"] == {failed: ["a"]}
+            assert list(answer["refused"]) == [moving]
+            continue
+        assert said.out == f"{failed}: tries a again.\n"
+        assert said.err.startswith("onward: ")
+        assert moving in said.err
 
 
 def test_cancelling_twice_gives_the_same_cancellation(onward: Onward) -> None:

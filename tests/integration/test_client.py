@@ -172,7 +172,7 @@ def test_a_block_is_told_with_its_reason(worker: Worker, journal: Journal) -> No
         f"{run}: blocked (untracked_step); `onward batch recover` goes on with it",
     )
     assert resuming.retry_batch(plan, by="me").sent_back == {run.run_id: ["greet"]}
-    assert "failed or blocked" in resuming.retry_batch(plan, by="me").refused[run.run_id]
+    assert "can be sent back" in resuming.retry_batch(plan, by="me").refused[run.run_id]
 
 
 def test_cancelling_twice_is_one_cancellation(worker: Worker) -> None:

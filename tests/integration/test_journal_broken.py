@@ -79,8 +79,10 @@ def test_a_next_step_claimed_in_an_unanswered_commit_is_read_back(
             claimed, output(claimed, '"x"'), carrier=worker.carrier(), nonce=nonce
         )
     assert steps.confirm(claimed)
-    following = steps.claimed_by(run_id, "0", carrier=worker.carrier(), nonce=nonce)
-    assert following is not None
+    led = steps.led_to(claimed, carrier=worker.carrier(), nonce=nonce)
+    assert led is not None
+    following = led.claimed
+    assert following is not None, "nobody else would run it, or keep its lease, before that ran out"
     assert (following.step_key, following.piped, following.token) == ("b", '"x"', 2)
 
 
@@ -104,11 +106,15 @@ def test_a_completion_cut_off_is_written_once(
         tries += 1
         return worker.complete(claimed, '"once"')
 
-    patience.recorded(write, confirmed=lambda: steps.confirm(claimed))
+    patience.recorded(write, confirmed=lambda: led_to(claimed))
     assert (wire.cuts, tries) == (1, 1 if cut is Cut.ANSWER else 2)
     step = journal.step(run_id, "a")
     assert step is not None
     assert step["output"] == '"once"'
+
+
+def led_to(claimed: Claimed) -> Completed | None:
+    return steps.led_to(claimed, carrier=Worker().carrier(), nonce=new_nonce())
 
 
 def test_only_ones_own_result_confirms(journal: Journal) -> None:
@@ -141,9 +147,7 @@ def test_steps_added_in_a_cut_off_commit_are_added_once(journal: Journal, wire: 
     with pytest.raises(JournalUnavailable):
         worker.then(claimed, at("x"))
     assert set(journal.states(run_id)) == {"a", "b"}
-    patience.recorded(
-        lambda: worker.then(claimed, at("x")), confirmed=lambda: steps.confirm(claimed)
-    )
+    patience.recorded(lambda: worker.then(claimed, at("x")), confirmed=lambda: led_to(claimed))
     assert set(journal.states(run_id)) == {"a", "b", "x"}
 
 

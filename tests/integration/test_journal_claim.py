@@ -163,10 +163,10 @@ def test_a_claim_keeps_what_was_counted_before(journal: Journal) -> None:
     worker = Worker()
     worker.retry(worker.take(run_id, "a"))
     worker.interrupt(worker.take(run_id, "a"), crashed=True)
-    journal.make(run_id, state="pending", pardon=1, lost=4, block_reason="no_worker")
+    journal.make(run_id, state="pending", pardoned_failures=1, lost=4, block_reason="no_worker")
     claimed = worker.take(run_id, "a")
     assert (claimed.attempt, claimed.token) == (3, 3)
-    assert (claimed.failures, claimed.crashes, claimed.pardon) == (1, 5, 1)
+    assert (claimed.failures, claimed.crashes, claimed.pardoned_failures) == (1, 5, 1)
     assert journal.live(run_id)["block_reason"] is None
 
 

@@ -19,7 +19,9 @@ def test_a_result_is_recorded_and_the_branch_moves_on(journal: Journal) -> None:
     run_id = submit_run(at("a") | at("b", blind, queue="other"), priority=2)
     worker = Worker()
     worker.retry(worker.take(run_id, "a"))
-    journal.make(run_id, crashes=1, lost=2, pardon=3, slot_at="2000-01-01Z", progress_note="half")
+    journal.make(
+        run_id, crashes=1, lost=2, pardoned_lost=2, slot_at="2000-01-01Z", progress_note="half"
+    )
     claimed = worker.take(run_id, "a")
     journal.advance(4)
 
@@ -46,7 +48,7 @@ def test_a_result_is_recorded_and_the_branch_moves_on(journal: Journal) -> None:
         "block_reason progress_note"
     )
     assert {live[name] for name in cleared.split()} == {None}
-    assert {live[name] for name in ("failures", "crashes", "lost", "pardon")} == {0}
+    assert {live[name] for name in ("failures", "crashes", "lost", "pardoned_lost")} == {0}
     assert live["due_at"] == now
     assert (live["publish_at"] - now).total_seconds() == settings().publish_grace
     assert live["publications"] == 1

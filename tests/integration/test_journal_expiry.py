@@ -166,7 +166,10 @@ def test_a_gone_worker_loses_the_steps_of_its_dead_processes(journal: Journal) -
     namesake, other = Worker(start_id="start-10", pid=11), Worker(start_id="start-2", pid=11)
     for worker, run_id in zip((gone, alive, namesake, other), run_ids, strict=True):
         worker.take(run_id, "a")
-    assert sorted(rescue.owners_pids("start-1")) == [(11, 12), (12, 13)]
+    assert sorted((one.pid, one.pid_started) for one in rescue.held_by("start-1")) == [
+        (11, 12),
+        (12, 13),
+    ]
     assert rescue.mark_orphaned("start-1", alive=[12], reason="start-1 is gone") == [run_ids[0]]
     states = [journal.live(run_id)["state"] for run_id in run_ids]
     assert states == ["unknown", "running", "running", "running"]

@@ -134,6 +134,14 @@ def test_all_members_of_a_tolerant_group_may_fail_at_once(journal: Journal) -> N
     assert len(steps.gathered(worker.take(run_id, "join"))) == 6
 
 
+def test_a_join_that_has_moved_on_is_not_counted_down_by_a_failure(journal: Journal) -> None:
+    run_id = open_group(journal, tolerant=True)
+    claimed = Worker().take(run_id, "m1", "0/1.1")
+    journal.make(run_id, step_key="elsewhere")
+    Worker().fail(claimed)
+    assert journal.live(run_id)["missing"] == 3
+
+
 def nested(journal: Journal) -> tuple[str, list[str]]:
     """A strict group inside the first member of a tolerant one, both open; the inner branches."""
     inner = at("in") | group(at("i0"), row_of("i1", "i1b"), at("i2")) | at("inner")
@@ -157,6 +165,23 @@ def test_a_failure_ends_the_nearest_tolerated_member_with_all_below_it(journal: 
         "a": "completed", "in": "completed", "i0": "failed", "i1": "cancelled", "i1b": "not_reached",
         "i2": "cancelled", "inner": "not_reached", "m1": "completed", "join": "running",
         "end": "not_reached",
+    }  # fmt: skip
+
+
+def test_a_group_below_an_ended_member_ends_with_it(journal: Journal) -> None:
+    deeper = at("k") | group(at("k0"), at("k1")) | at("kj")
+    inner = at("in") | group(at("i0"), deeper) | at("inner")
+    run_id = submit_run(at("a") | group(inner, tolerant=True) | at("join"))
+    worker = Worker()
+    worker.do(run_id, "a")
+    worker.do(run_id, "in", branch="0/1.0")
+    first, second = sorted(journal.branches(run_id) - {"0", "0/1.0"})
+    worker.do(run_id, "k", branch=second)
+    worker.fail(worker.take(run_id, "i0", first))
+    assert journal.branches(run_id) == {"0"}
+    assert journal.states(run_id) == {
+        "a": "completed", "in": "completed", "i0": "failed", "k": "completed", "k0": "cancelled",
+        "k1": "cancelled", "kj": "not_reached", "inner": "not_reached", "join": "pending",
     }  # fmt: skip
 
 

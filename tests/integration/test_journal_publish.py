@@ -69,6 +69,7 @@ def test_a_hand_out_says_where_to_go_on(journal: Journal) -> None:
 )
 def test_only_what_can_be_claimed_is_handed_out(journal: Journal, values: dict[str, Any]) -> None:
     run_id = submit_run(row_of("a"))
+    submit_run(row_of("a"))  # keeps the queue among those with room
     journal.make(run_id, publish_at="2000-01-01Z")
     journal.make(run_id, **values)
     before = journal.image()
@@ -166,6 +167,18 @@ def test_two_publishers_never_share_a_row_nor_wait_for_each_other(journal: Journ
         found = [run_id for hand in hands.result() for run_id in hand]
     assert sorted(found) == sorted({*run_ids} - {run_ids[7]})
     assert taken() == [run_ids[7]]
+
+
+def test_what_one_publisher_took_a_moment_ago_is_not_taken_again(journal: Journal) -> None:
+    for _ in range(400):
+        submit_run(row_of("a"))
+    journal.look.execute("UPDATE live SET publications = 0, publish_at = '2000-01-01Z'")
+
+    def take_all() -> list[str]:
+        return [run_id for part in iter(lambda: taken(limit=10), []) for run_id in part]
+
+    found = [run_id for hand in at_once(take_all, take_all, take_all) for run_id in hand]
+    assert len(found) == len({*found}) == 400
 
 
 def test_duplicates_are_counted(journal: Journal) -> None:

@@ -39,17 +39,18 @@ def test_what_was_known_already_counts_as_a_duplicate() -> None:
     assert {V.DONE, V.RUNNING, V.MOVED} == DUPLICATES
 
 
-def test_branches_of_unfinished_runs_are_shown(journal: Journal) -> None:
-    over, going, plain = (submit_run(row_of("a")) for _ in range(3))
+def test_only_what_needs_somebody_is_stuck(journal: Journal) -> None:
+    over, going, plain, broken = (submit_run(row_of("a")) for _ in range(4))
     Worker().do(over, "a")
     Worker().take(going, "a")
-    shown = reads.branch_rows()
+    Worker().fail(Worker().take(broken, "a"))
+    queue = journal.live(plain)["queue"]
+    assert reads.stuck_rows({queue}, limit=10) == []
+    shown = reads.stuck_rows({"another"}, limit=10)
     assert [(row[0], row[1], row[5], row[6]) for row in shown] == [
-        (going, "running", "a", "running"),
-        (plain, "pending", "a", "pending"),
+        (plain, "pending", "a", "pending")
     ]
     assert [row[:2] for row in reads.branch_rows(over)] == [(over, "completed")]
-    assert len(reads.branch_rows(limit=1)) == 1
     assert reads.branch_rows("run-none") == []
 
 

@@ -22,7 +22,7 @@ def unknown(journal: Journal, kind: object = None) -> str:
 
 def test_unknown_steps_come_as_decide_wants_them(journal: Journal) -> None:
     run_id = unknown(journal, blind)
-    journal.make(run_id, crashes=5, lost=3, pardon=4)
+    journal.make(run_id, crashes=5, lost=3, pardoned_crashes=4, pardoned_lost=3)
     (stale,) = rescue.unknown_steps(limit=10)
     assert (stale.run_id, stale.branch, stale.step_key) == (run_id, "0", "a")
     assert stale.revision == journal.live(run_id)["revision"]

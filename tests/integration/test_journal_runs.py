@@ -175,7 +175,8 @@ def test_sending_back_pardons_what_was_counted(journal: Journal) -> None:
 
     live, run, now = journal.live(run_id), journal.run(run_id), journal.one("SELECT onward_now()")
     assert (live["state"], live["failures"], live["crashes"], live["lost"]) == ("pending", 2, 1, 4)
-    assert (live["pardon"], live["attempt"], live["token"]) == (7, 2, 2)
+    pardoned = [live[f"pardoned_{name}"] for name in ("failures", "crashes", "lost")]
+    assert (pardoned, live["attempt"], live["token"]) == ([2, 1, 4], 2, 2)
     assert (live["due_at"], live["publish_at"], live["publications"]) == (now, now, 0)
     assert (run["state"], run["hold"], run["reason"], run["detail"], run["finished_at"]) == (
         "running", None, None, None, None,
@@ -199,6 +200,39 @@ def test_every_stopped_step_is_sent_back_and_no_other(journal: Journal) -> None:
     assert (journal.live(run_id), journal.live(run_id, "0/1.3")) == untouched
 
 
+def test_each_limit_starts_anew_and_by_its_own_count(journal: Journal) -> None:
+    run_id = submit_run(at("a"))
+    worker = Worker()
+    worker.fail(worker.take(run_id, "a"))
+    journal.make(run_id, crashes=1, lost=4)
+    runs.send_back(run_id, by="ada")
+    worker.take(run_id, "a")
+    journal.make(run_id, crashes=2)
+    journal.lose()
+    (stale,) = rescue.unknown_steps(limit=10)
+    assert (stale.crashes, stale.lost) == (1, 1), "one death and one silence since it was sent back"
+
+
+def test_a_cancelled_run_is_not_sent_back(journal: Journal) -> None:
+    run_id = submit_run(at("a"))
+    worker = Worker()
+    worker.fail(worker.take(run_id, "a"))
+    runs.cancel(run_id, by="ada", reason="enough", cancellation_id="cancel-1")
+    with pytest.raises(Refused, match="was cancelled, which is for good"):
+        runs.send_back(run_id, by="bob")
+    assert (journal.live(run_id)["state"], journal.run(run_id)["hold"]) == ("failed", "cancel")
+
+
+def test_what_people_write_is_kept_printable(journal: Journal) -> None:
+    run_id = submit_run(at("a"))
+    cancellation = runs.cancel(
+        run_id, by="a\x00da", reason="no\x00 \ud800" + "x" * 5000, cancellation_id="cancel-1"
+    )
+    assert "\x00" not in cancellation.reason
+    assert len(cancellation.reason) <= runs.MAX_PROSE
+    assert journal.run(run_id)["cancelled_by"] == cancellation.cancelled_by == "a\\x00da"
+
+
 def test_a_blocked_step_is_sent_back(journal: Journal) -> None:
     journal.freeze()
     run_id = submit_run(at("a", blind))
@@ -208,7 +242,7 @@ def test_a_blocked_step_is_sent_back(journal: Journal) -> None:
     assert journal.run(run_id)["state"] == "blocked"
     assert runs.send_back(run_id, by="ada") == ["a"]
     live = journal.live(run_id)
-    assert (live["state"], live["block_reason"], live["pardon"]) == ("pending", None, 1)
+    assert (live["state"], live["block_reason"], live["pardoned_lost"]) == ("pending", None, 1)
     assert journal.run(run_id)["state"] == "running"
 
 
@@ -226,7 +260,9 @@ def test_nothing_is_sent_back_where_nothing_stopped(journal: Journal) -> None:
     running = worker.take(run_id, "m1", "0/1.1")
     worker.fail(worker.take(run_id, "m0", "0/1.0"))
     before = journal.image()
-    with pytest.raises(Refused, match="is running"):  # held, but its sibling is still in the air
+    with pytest.raises(
+        Refused, match="others still run"
+    ):  # held, but its sibling is still in the air
         runs.send_back(run_id, by="ada")
     with pytest.raises(UnknownRun):
         runs.send_back("run-none", by="ada")

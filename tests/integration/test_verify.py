@@ -93,11 +93,10 @@ def test_steps_added_while_running_verify(journal: Journal) -> None:
     worker = HonestWorker()
     claimed = worker.take(run_id, "a")
     worker.then(claimed, at("b") | group(at("c"), at("d")))
-    found = verify(run_id)
-    assert [finding.word for finding in found] == ["input_changed"]  # the toy's own made-up digest
+    assert verify(run_id) == []
     finish(run_id, worker)
     assert journal.run(run_id)["state"] == "completed"
-    assert words(run_id) == ["input_changed"]
+    assert verify(run_id) == []
 
 
 def test_a_tolerated_failure_explains_what_never_ran(journal: Journal) -> None:

@@ -35,9 +35,9 @@ def config(environment: Mapping[str, str] | None = None) -> subprocess.Completed
     )  # fmt: skip
 
 
-def services() -> dict[str, Any]:
+def services(**environment: str) -> dict[str, Any]:
     """Every service with its anchors, variables and defaults resolved."""
-    done = config({"FLOWER_BASIC_AUTH": PASSWORD})
+    done = config({"FLOWER_BASIC_AUTH": PASSWORD, **environment})
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)["services"]
     return found

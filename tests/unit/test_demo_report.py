@@ -1,15 +1,18 @@
 """What the demo concludes from its counts."""
 
+import io
 from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
+from rich.console import Console
 
 from ops.demo.evidence import Fate, Progress
 from ops.demo.keepsake import differences
 from ops.demo.records import FaultRecord, Mechanism, mechanism_of, named
 from ops.demo.report import Report, violations
 from ops.demo.schedule import FaultKind
+from ops.demo.tables import show
 from ops.demo.view import Rate
 from ops.demo.witnesses import Witnessed
 
@@ -24,9 +27,8 @@ KILL = FaultRecord(
     leases_held=1, steps_lost=1, recovered_by="child fast path", seconds=1.234,
 )  # fmt: skip
 GOOD = Report(
-    progress=Progress(
-        documents=10, completed=10, stopped=0, unreadable=0, steps_done=80, steps_planned=80
-    ),
+    documents=10,
+    progress=Progress(documents=10, completed=10, stopped=0, steps_done=80, steps_planned=80),
     testimony=Witnessed(
         filings=10, distinct=10, duplicate_filings=0, duplicates_refused=1, llm_calls=31, tokens=310
     ),
@@ -65,6 +67,8 @@ def test_a_good_run_is_good_and_says_so_in_json() -> None:
         ),
         (replace(GOOD, testimony=replace(GOOD.testimony, llm_calls=29)), "fewer than the 30"),
         (replace(GOOD, progress=replace(GOOD.progress, completed=9)), "9 of 10 documents"),
+        (replace(GOOD, progress=replace(GOOD.progress, stopped=1)), "1 of 10 documents failed"),
+        (replace(GOOD, progress=replace(GOOD.progress, documents=9)), "9 documents were submitted"),
         (replace(GOOD, faults=(replace(KILL, leases_held=0),)), "hit no process"),
         (replace(GOOD, faults=(replace(KILL, problem="missed"),)), "missed"),
     ],
@@ -75,9 +79,23 @@ def test_each_condition_has_its_sentence(report: Report, sentence: str) -> None:
     assert sentence in found[0]
 
 
-def test_an_unreadable_document_is_no_failure_of_the_demo() -> None:
-    progress = replace(GOOD.progress, documents=11, stopped=1, unreadable=1)
-    assert violations(replace(GOOD, progress=progress)) == []
+def test_a_demo_that_reviewed_nothing_has_proved_nothing() -> None:
+    nobody = Witnessed(
+        filings=0, distinct=0, duplicate_filings=0, duplicates_refused=0, llm_calls=0, tokens=0
+    )
+    stopped = replace(GOOD.progress, completed=0, stopped=10)
+    found = violations(replace(GOOD, progress=stopped, testimony=nobody))
+    for sentence in ("0 of 10 documents", "10 of 10 documents failed", "0 filings", "0 LLM calls"):
+        assert any(sentence in one for one in found), sentence
+
+
+@pytest.mark.parametrize(
+    ("faults", "told"), [(0, "once in"), (1, "through 1 fault in"), (2, "2 faults")]
+)
+def test_the_verdict_counts_the_faults_that_it_names(faults: int, told: str) -> None:
+    console = Console(file=io.StringIO(), record=True, width=120)
+    show(console, replace(GOOD, faults=(KILL,) * faults), None)
+    assert told in console.export_text()
 
 
 @pytest.mark.parametrize(
@@ -90,6 +108,9 @@ def test_an_unreadable_document_is_no_failure_of_the_demo() -> None:
         ),
         (Fate(NOON, 8, outcome="expired", reason="the owner fell silent"), Mechanism.SWEEP),
         (Fate(NOON, 7), Mechanism.RECONNECTION),
+        (Fate(NOON, 8, outcome="failed", reason="no connection"), Mechanism.RETRY),
+        (Fate(NOON, 8, outcome="interrupted"), Mechanism.HANDED_BACK),
+        (Fate(NOON, 8), Mechanism.UNKNOWN),
     ],
 )
 def test_the_mechanism_is_read_from_the_attempt_that_was_hit(
