@@ -108,6 +108,7 @@ class Run(Base):
         CheckConstraint(f"hold IS NULL OR {one_of('hold', Hold)}", "hold"),
         CheckConstraint("(state = 'completed') = (result_key IS NOT NULL)", "result"),
         Index("ix_run_created_at", "created_at"),
+        Index("ix_run_held", "run_id", postgresql_where=text("hold IS NOT NULL")),
     )
 
 

@@ -23,12 +23,14 @@ from models.failpoints import FailPoint, failpoint
 from models.journal import rescue, runs, workers
 from models.journal.errors import JournalUnavailable
 from models.journal.values import BranchRef, StaleStep
+from models.messages import describe
 from models.settings import settings
 from models.states import BlockReason
 from recovery.decide import Block, Cancel, Decision, Reconcile, Requeue, decide
 from recovery.wake import publish_due
 
 _log = logging.getLogger("onward.sweep")
+SET_ASIDE = 60.0  #: seconds until a row that could not be handled is tried again
 SWEEP_LOCK = 0x5357_4550  #: any fixed number of ours
 
 T = TypeVar("T")
@@ -114,10 +116,10 @@ def _expire(part: Sequence[BranchRef], swept: Swept) -> None:
 def _decide_all(stale: Sequence[StaleStep], swept: Swept) -> None:
     decided = [(step, decide(step)) for step in stale]
     again = [(step, choice) for step, choice in decided if isinstance(choice, Requeue)]
-    swept.isolated += in_halves(again, lambda part: _requeue(part, swept))
+    swept.isolated += in_halves(again, lambda part: _requeue(part, swept), aside=_set_aside)
     for one in decided:
         if not isinstance(one[1], Requeue):
-            swept.isolated += in_halves([one], lambda part: _act(*part[0], swept))
+            swept.isolated += in_halves([one], lambda part: _act(*part[0], swept), aside=_set_aside)
 
 
 def _requeue(part: Sequence[tuple[StaleStep, Requeue]], swept: Swept) -> None:
@@ -161,7 +163,12 @@ def _ref(step: StaleStep) -> BranchRef:
     return BranchRef(step.run_id, step.branch, step.revision)
 
 
-def in_halves(rows: Sequence[T], act: Callable[[Sequence[T]], None]) -> int:
+def in_halves(
+    rows: Sequence[T],
+    act: Callable[[Sequence[T]], None],
+    *,
+    aside: Callable[[T, str], object] | None = None,
+) -> int:
     """Act on rows together; when that fails, on halves, down to the row at fault, which is set aside.
 
     Returns how many were set aside. An unreachable database is not the rows' fault and is raised.
@@ -175,7 +182,21 @@ def in_halves(rows: Sequence[T], act: Callable[[Sequence[T]], None]) -> int:
     except Exception as error:
         if len(rows) > 1:
             half = len(rows) // 2
-            return in_halves(rows[:half], act) + in_halves(rows[half:], act)
-        _log.exception("Set aside until the next pass: %r (%s)", rows[0], error)
+            return in_halves(rows[:half], act, aside=aside) + in_halves(
+                rows[half:], act, aside=aside
+            )
+        _log.exception("Set aside: %r (%s)", rows[0], error)
+        if aside is not None:
+            aside(rows[0], describe(error))
         return 1
     return 0
+
+
+def _set_aside(one: tuple[StaleStep, Decision], error: str) -> None:
+    """The row shows why it does not move, and is left alone for a while."""
+    try:
+        rescue.set_aside(_ref(one[0]), f"the sweep could not handle it: {error}", pause=SET_ASIDE)
+    except JournalUnavailable:
+        raise
+    except Exception as again:
+        _log.warning("It cannot even be marked (%s); the next pass tries it again.", again)

@@ -8,7 +8,7 @@ from typing import Any
 from celery import Celery, Task
 
 from models.settings import settings
-from tasks import registry
+from tasks import registry, transport
 from tasks.children import ChildWatch
 from tasks.engine import perform
 from tasks.publishing import queue
@@ -17,6 +17,7 @@ from tasks.step import BoundStep
 from tasks.submissions import START_QUEUE, start_from_message, start_queue
 from tasks.worker import CONTROL_QUEUE
 
+transport.install()
 app = Celery("onward")
 app.conf.update(
     broker_url=settings().broker_url,

@@ -47,7 +47,7 @@ def counts(environ: Mapping[str, str] = os.environ) -> dict[str, int] | None:
     except (OSError, http.client.HTTPException, ValueError):
         return None
     found = {name: value for name, value in answer.items() if isinstance(value, int)}
-    return found if status == 200 and COUNTED <= found.keys() else None
+    return found if status == 200 and found.keys() >= COUNTED else None
 
 
 def _post(base_url: str, body: bytes, key: str) -> tuple[int, dict[str, object]]:

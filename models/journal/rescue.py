@@ -44,7 +44,7 @@ WITH stale AS (
     JOIN unnest(%(run_ids)s::text[], %(branches)s::text[], %(revisions)s::bigint[])
          AS d(run_id, branch, revision)
       ON l.run_id = d.run_id AND l.branch = d.branch AND l.revision = d.revision
-    WHERE l.lease_expires_at <= onward_now() AND l.owner IS NOT NULL FOR UPDATE OF l SKIP LOCKED
+    WHERE l.lease_expires_at <= onward_now() FOR UPDATE OF l SKIP LOCKED
 ){_LOSE}"""
 
 _CARRIED: LiteralString = f"""
@@ -195,6 +195,18 @@ def requeue(refs: Sequence[BranchRef], delays: Sequence[float]) -> int:
         {**_arrays(refs), "delays": list(delays)},
     )
     return int(row[0]) if row else 0
+
+
+def set_aside(ref: BranchRef, reason: str, *, pause: float) -> None:
+    """Leave an unknown step alone for ``pause`` seconds, with the reason in its row. Guarded on revision."""
+    database.fetch(
+        """
+        UPDATE live l SET error = %(reason)s, due_at = onward_now() + make_interval(secs => %(pause)s),
+            revision = l.revision + 1
+        WHERE l.run_id = %(run_id)s AND l.branch = %(branch)s AND l.revision = %(revision)s
+          AND l.state = 'unknown'""",
+        {**_one(ref), "reason": reason, "pause": pause},
+    )
 
 
 def block(ref: BranchRef, reason: BlockReason, *, detail: str, failed: bool) -> bool:

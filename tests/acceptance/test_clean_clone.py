@@ -128,13 +128,14 @@ class Clone:
 @contextmanager
 def cloned(user: User) -> Iterator[Clone]:
     """Not below pytest's directory, which other users cannot enter."""
-    directory = Path(tempfile.mkdtemp(prefix="onward-clone-"))
+    directory = Path(tempfile.mkdtemp(prefix="onward-tests-clone-"))  # known to .ci/run
     clone = Clone(user, directory / "onward", {**user.environment(directory), MARK: uuid4().hex})
     try:
         _git_clone(directory)
         (directory / "home").mkdir()
         if user.account is not None:
-            for path in (directory, *directory.rglob("*")):
+            directory.chmod(0o755)
+            for path in directory.rglob("*"):
                 os.chown(path, user.account.pw_uid, user.account.pw_gid, follow_symlinks=False)
         yield clone
     finally:

@@ -11,7 +11,7 @@ from models.journal import reads, rescue, workers
 from models.journal.errors import JournalUnavailable
 from models.settings import settings
 from recovery import sweep, wake
-from recovery.sweep import SWEEP_LOCK, Swept, sweep_once
+from recovery.sweep import SET_ASIDE, SWEEP_LOCK, Swept, sweep_once
 from tests.support.broker import publisher, queued
 from tests.support.journal import Journal
 from tests.support.meter import meter
@@ -149,6 +149,32 @@ def test_a_row_at_fault_is_set_aside_and_stops_no_other(
     assert swept is not None
     assert (swept.requeued, swept.isolated) == (1, 0)
     once_each(journal, 50)
+
+
+def test_a_row_at_fault_shows_why_and_is_left_alone_for_a_while(
+    journal: Journal, app: Celery
+) -> None:
+    make_stale(journal, 3)
+    journal.freeze()
+    journal.look.execute(
+        """
+        CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS
+        $$ BEGIN RAISE EXCEPTION 'no ink'; END $$;
+        CREATE TRIGGER refuse BEFORE UPDATE ON live FOR EACH ROW
+            WHEN (OLD.run_id = 'run-00001' AND NEW.state = 'pending') EXECUTE FUNCTION refuse()"""
+    )
+    swept = sweep_once(app)
+    assert swept is not None
+    assert (swept.requeued, swept.isolated) == (2, 1)
+    assert "no ink" in str(journal.live("run-00001")["error"])
+    swept = sweep_once(app)
+    assert swept is not None
+    assert swept.isolated == 0, "not at every pass"
+    journal.look.execute("DROP TRIGGER refuse ON live")
+    journal.advance(SET_ASIDE + 1)
+    swept = sweep_once(app)
+    assert swept is not None
+    assert swept.requeued == 1
 
 
 def test_rows_at_fault_do_not_hide_those_behind_them(

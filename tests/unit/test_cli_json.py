@@ -2,21 +2,22 @@
 
 from collections.abc import Iterator
 
-import click
 import pytest
 import typer.main
+from typer.core import TyperCommand, TyperGroup
 
 from ops.cli import run
 from ops.cli.app import app
 
 
-def commands(command: click.Command, *above: str) -> Iterator[tuple[str, ...]]:
+def commands(command: object, *above: str) -> Iterator[tuple[str, ...]]:
     """The words of every command of the tree, the name of the program left out."""
-    if not isinstance(command, click.Group):
+    if isinstance(command, TyperGroup):
+        for name, below in command.commands.items():
+            yield from commands(below, *above, name)
+    else:
+        assert isinstance(command, TyperCommand)
         yield above
-        return
-    for name, below in command.commands.items():
-        yield from commands(below, *above, name)
 
 
 COMMANDS = sorted(commands(typer.main.get_command(app)))

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from click.exceptions import Exit
+import typer
 
 from ops.demo.asked import Asked, refusal
 from ops.demo.command import demo_command
@@ -62,7 +62,7 @@ def test_nothing_is_started_for_a_start_that_is_refused(
     KNOWN.save(Home.at(tmp_path))
     errors = io.StringIO()
     monkeypatch.setattr("sys.stderr", errors)
-    with pytest.raises(Exit) as ended:
+    with pytest.raises(typer.Exit) as ended:
         demo_command(seed=8)
     assert ended.value.exit_code == 2
     assert errors.getvalue().count("\n") == 1

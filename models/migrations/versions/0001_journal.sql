@@ -216,6 +216,8 @@ CREATE INDEX ix_run_batch_id ON run (batch_id);
 
 CREATE INDEX ix_run_created_at ON run (created_at);
 
+CREATE INDEX ix_run_held ON run (run_id) WHERE hold IS NOT NULL;
+
 -- Room for HOT updates: a step's life is three updates of one row, none of an indexed column.
 -- Vacuum comes by count, not by share: dead versions of a small hot table cost every sweep.
 ALTER TABLE live SET (fillfactor = 50, autovacuum_vacuum_threshold = 1000,
