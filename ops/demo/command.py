@@ -65,17 +65,7 @@ def demo_command(  # noqa: PLR0917 - typer calls it by keyword
     home = Home.at(os.environ.get("ONWARD_HOME") or DEFAULT_HOME)
     asked = Asked(documents=documents, seed=seed, kills=kills, faults=_kinds(faults))
     start = _start(asked, Memory.unfinished(home), new=new)
-    view = choose(plain=as_json)
-    try:
-        with view:
-            found = _perform(home, start, view, naive=naive)
-    except (StackError, OnwardError, ReviewError, OSError, SubprocessError) as error:
-        _complain(f"onward demo: {error}")
-        raise typer.Exit(1) from None
-    if found is None:
-        _complain("stopped; nothing is lost, and the next `onward demo` goes on with this batch")
-        raise typer.Exit(INTERRUPTED)
-    report, other = found
+    report, other = _play(home, start, choose(plain=as_json), naive=naive)
     show(_console(stderr=as_json), report, other)
     if svg is not None:
         draw(report, other, svg)
@@ -102,6 +92,22 @@ def _start(asked: Asked, known: Memory | None, *, new: bool) -> _Start:
         _complain(f"onward demo: {refusal(known)}")
         raise typer.Exit(2)
     return _Start(known, continued=True)
+
+
+def _play(
+    home: Home, start: _Start, view: View, *, naive: bool
+) -> tuple[Report, NaiveResult | None]:
+    """The whole demo but for its report; what ends it early is one sentence and an exit code."""
+    try:
+        with view:
+            found = _perform(home, start, view, naive=naive)
+    except (StackError, OnwardError, ReviewError, OSError, SubprocessError) as error:
+        _complain(f"onward demo: {error}")
+        raise typer.Exit(1) from None
+    if found is None:
+        _complain("stopped; nothing is lost, and the next `onward demo` goes on with this batch")
+        raise typer.Exit(INTERRUPTED)
+    return found
 
 
 def _perform(

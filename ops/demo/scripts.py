@@ -212,7 +212,8 @@ def _some(scene: Scene, look: Callable[[], Waiting[list[T]]], *, what: str) -> W
         if found := (yield from look()):
             return found
         yield
-    raise Missed(f"{what} was found for {AIM_TIMEOUT:.0f} s, so the fault would have hit nothing")
+    when = "until the batch was over" if scene.settled else f"for {AIM_TIMEOUT:.0f} s"
+    raise Missed(f"{what} was found {when}, so the fault would have hit nothing")
 
 
 def _until_done(held: Sequence[HeldStep]) -> Waiting[Healing]:

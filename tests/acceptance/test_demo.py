@@ -54,8 +54,9 @@ def test_every_other_fault_is_overcome(tmp_path: Path) -> None:
         "worker_sigkill_gone", "worker_sigstop", "beat_sigkill", "valkey_sigkill", "valkey_wiped",
         "postgres_restart",
     }  # fmt: skip
-    found = verdict(demo(tmp_path, "--seed", "7", "--faults", ",".join(kinds), documents=24))
-    assert found["completed"] == found["filings"] == 24
+    # This seed hits the broker first: near the end of so small a batch nothing waits in it for long.
+    found = verdict(demo(tmp_path, "--seed", "2", "--faults", ",".join(kinds), documents=28))
+    assert found["completed"] == found["filings"] == 28
     assert found["failed"] == found["duplicate_filings"] == found["results_changed"] == 0
     assert found["steps_executed"] - found["steps_minimum"] <= found["leases_held_at_kills"]
     assert found["violations"] == []

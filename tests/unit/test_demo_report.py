@@ -3,12 +3,14 @@
 import io
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from ops.demo.evidence import Fate, Progress
 from ops.demo.keepsake import differences
+from ops.demo.picture import draw
 from ops.demo.records import FaultRecord, Mechanism, mechanism_of, named
 from ops.demo.report import Report, violations
 from ops.demo.schedule import FaultKind
@@ -138,3 +140,12 @@ def test_the_rate_is_that_of_the_last_moments() -> None:
         rate.note(float(second), 0 if second < 30 else 2 * (second - 30))
     assert rate.per_second == pytest.approx(2.0)
     assert rate.eta(10) == pytest.approx(5.0)
+
+
+def test_the_picture_shows_the_verdict_and_needs_no_other_host(tmp_path: Path) -> None:
+    picture = tmp_path / "docs" / "demo.svg"
+    draw(GOOD, None, picture)
+    drawn = picture.read_text()
+    assert "make&#160;demo" in drawn or "make demo" in drawn
+    assert "Every&#160;document&#160;was&#160;filed&#160;once" in drawn
+    assert "url(http" not in drawn.replace('"', "")
