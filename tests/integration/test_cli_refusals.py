@@ -161,9 +161,7 @@ def test_looking_at_runs(onward: Onward) -> None:
     assert "step_completed" in onward("history", "mine").out
     assert "has no result yet. step 'b' waits" in onward("result", "mine").err
     verified = onward("runs", "verify", "mine", "--json")
-    assert verified.code == 1
-    findings = json.loads(verified.out)["findings"]
-    assert [one["word"] for one in findings] == ["input_changed"]  # the toy's own made-up digest
+    assert (verified.code, json.loads(verified.out)["findings"]) == (0, [])
 
 
 def test_acting_on_a_blocked_run(onward: Onward, journal: Journal) -> None:
