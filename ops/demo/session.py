@@ -117,7 +117,7 @@ class Session:
             results_kept=len(keepsake),
             results_changed=keepsake.changed(),
             seconds=self.elapsed,
-            faults=tuple(director.records),
+            faults=tuple(sorted(director.records, key=lambda record: record.at_seconds)),
             earlier=earlier,
             problems=tuple(self.problems),
         )

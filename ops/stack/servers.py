@@ -98,7 +98,7 @@ class Servers:
     def restart(self, name: ServerName) -> None:
         """Stop a server in an orderly way, if it runs, start it and wait until it serves."""
         self.supervisor.restart(name)
-        self.wait_ready()
+        self.wait_ready(name)
 
     def lose_broker_data(self) -> None:
         """SIGKILL Valkey and throw away every message, as when its disk is lost.
@@ -108,12 +108,14 @@ class Servers:
         self.supervisor.kill(valkey.NAME)
         self._embedded_valkey().wipe()
 
-    def wait_ready(self) -> None:
-        """Wait until both servers serve; starts nothing."""
-        if self._postgres is not None:
-            self.supervisor.wait_ready(postgres.NAME, self._postgres.is_ready)
-        if self._valkey is not None:
-            self.supervisor.wait_ready(valkey.NAME, self._valkey.is_ready)
+    def wait_ready(self, *names: ServerName) -> None:
+        """Wait until these servers serve, all of ours by default; starts nothing.
+
+        Only those asked for: the other may be down and wait for its turn in ``poll``.
+        """
+        for name, server in ((postgres.NAME, self._postgres), (valkey.NAME, self._valkey)):
+            if server is not None and (not names or name in names):
+                self.supervisor.wait_ready(name, server.is_ready)
 
     def _embedded_postgres(self) -> Postgres:
         if self._postgres is None:
