@@ -4,13 +4,12 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from benchmarks import report
 from benchmarks.contestants import Contestant, Onward, PlainChain
 from benchmarks.floor import Floor
 from benchmarks.meters import Measure
-from benchmarks.stand import Mode, Stand
+from benchmarks.stand import ROOT, Mode, Stand
 from benchmarks.tables import (
     HOP,
     ONE_COMMIT,
@@ -22,6 +21,9 @@ from benchmarks.tables import (
     ratios_table,
 )
 from benchmarks.work import RUNS
+
+#: On the checkout's disk: temporary directories are often in memory, where a commit costs nothing.
+PLACE = ROOT / "build" / "bench"
 
 WORKERS: tuple[Contestant, ...] = (
     PlainChain(PLAIN),
@@ -42,7 +44,7 @@ def main() -> int:
     quick = bool(arguments.quick)
     rounds = arguments.rounds or (1 if quick else 5)
     runs, modes = (40, MODES[:1]) if quick else (RUNS, MODES)
-    with Stand(Path(".onward") / "bench") as stand:
+    with Stand(PLACE) as stand:
         load = os.getloadavg()[0]
         results = _rounds(stand, modes, rounds=rounds, runs=runs)
         if quick:
