@@ -50,18 +50,19 @@ class Typed:
 
         Raises UnserialisableValue, ValueMismatch or OutputTooLarge.
         """
-        return self.round_trip(value, limit=limit)[0]
+        if self._adapter is None:
+            return encode(value, subject=self.subject, limit=limit)
+        if not self._plain:
+            return self._round_trip_model(self._adapter, value, limit=limit)[0]
+        # The codec is lossless for all that passes strict validation: nothing to compare.
+        fitting = self._checked(self._adapter.validate_python, value, strict=True)
+        return encode(fitting, subject=self.subject, limit=limit)
 
     def round_trip(self, value: object, *, limit: int | None = None) -> tuple[str, object]:
         """The text to record, and the value that everyone after this moment sees."""
-        if self._adapter is None:
-            text = encode(value, subject=self.subject, limit=limit)
-            return text, decode(text)
-        if not self._plain:
+        if self._adapter is not None and not self._plain:
             return self._round_trip_model(self._adapter, value, limit=limit)
-        # The codec is lossless for all that passes strict validation: nothing to compare.
-        fitting = self._checked(self._adapter.validate_python, value, strict=True)
-        text = encode(fitting, subject=self.subject, limit=limit)
+        text = self.dump(value, limit=limit)
         return text, self.load(text)
 
     def _round_trip_model(

@@ -39,7 +39,7 @@ def prepare(
     return Submission(
         workflow=found.name, version=found.version, interface_digest=found.interface_digest,
         code_digest=found.code_digest, config_digest=_fingerprint(settings()),
-        input=text, input_digest=digest_text(text), plan=found.plan(**values), run_id=run_id,
+        input=text, input_digest=digest_text(text), plan=found.plan_of(values), run_id=run_id,
         submission_key=key, batch_id=batch_id, priority=priority,
     )  # fmt: skip
 
