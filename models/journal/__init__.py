@@ -1,4 +1,6 @@
-"""The journal's verbs: every change of state is one function here, one guarded statement, one typed answer.
+"""The journal's verbs: every change of state is one function here, guarded, with one typed answer.
+On the hot path it is one statement; the few that need several (``expanding``, ``failing.fail``,
+``runs.send_back``, ``rescue.block``) are one transaction.
 
 ``steps``    the holder's verbs: claim, complete, renew, park, fail. Guarded on token and owner.
 ``runs``     submit, cancel, retry, settle.
