@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class FailPoint(StrEnum):
-    """Where things can be cut. P: instants of one step. S: instants of a sweep."""
+    """Where things can be cut. P: instants of a step. E: of an effect in its body. S: of a sweep."""
 
     P0 = "P0"  #: message received, claim not committed
     P1 = "P1"  #: claim committed, body not entered
@@ -29,8 +29,13 @@ class FailPoint(StrEnum):
     P5 = "P5"  #: COMMIT of the result sent, answer not received
     P6 = "P6"  #: result committed, successors unpublished
     P7 = "P7"  #: successors published, message unacked
+    E1 = "E1"  #: intent committed, nothing sent
+    E4 = "E4"  #: answer in memory, settlement not committed
+    E5 = "E5"  #: COMMIT of the settlement sent, answer not received
+    E6 = "E6"  #: settlement committed, the body goes on
     S1 = "S1"  #: stale rows selected, nothing written
     S2 = "S2"  #: marked unknown, undecided
+    S3 = "S3"  #: outside world asked, what it said not written
     S4 = "S4"  #: decision written, nothing published
     S5 = "S5"  #: published, pass not recorded
 
@@ -57,7 +62,7 @@ def parse(spec: str) -> dict[FailPoint, Armed]:
 
 _ACTIONS: "Mapping[str, signal.Signals]" = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}
 _armed = parse(os.environ.get("ONWARD_FAILPOINTS", ""))
-_next_commit: str | None = None
+_next_commit: tuple[FailPoint, str] | None = None
 
 
 def failpoint(point: FailPoint, step_name: str | None = None) -> None:
@@ -68,14 +73,23 @@ def failpoint(point: FailPoint, step_name: str | None = None) -> None:
 
 def arm_commit(step_name: str) -> None:
     """P5: let the next statement be sent and this process die before its answer."""
+    _arm(FailPoint.P5, step_name)
+
+
+def arm_effect_commit(step_name: str) -> None:
+    """E5: the same for the settlement of an effect."""
+    _arm(FailPoint.E5, step_name)
+
+
+def _arm(point: FailPoint, step_name: str) -> None:
     global _next_commit  # noqa: PLW0603 - one word of process state, set and read on one thread
-    if _armed and FailPoint.P5 in _armed and _armed[FailPoint.P5].step_name in (None, step_name):
-        _next_commit = step_name
+    if _armed and point in _armed and _armed[point].step_name in (None, step_name):
+        _next_commit = point, step_name
 
 
 def armed_commit() -> bool:
     """Whether the statement about to run is the one to die in (see ``arm_commit``)."""
-    return _next_commit is not None and _takes(FailPoint.P5, _next_commit)
+    return _next_commit is not None and _takes(*_next_commit)
 
 
 def kill_after_sending(

@@ -121,6 +121,16 @@ def idempotency_key(run_id: str, step_key: str, name: str, ordinal: int | None =
     return _join(parts, lambda part: _escape(part, _KEY_SAFE, "%"))
 
 
+def named_effect_key(run_id: str, step_key: str, tool: str, name: str) -> str:
+    """The key of an effect told apart by a name of the author's; never that of a counted one."""
+    return _join([run_id, step_key, tool, "", name], lambda part: _escape(part, _KEY_SAFE, "%"))
+
+
+def undo_key(key: str) -> str:
+    """The key of the undoing of an effect: an effect's own key never has so many parts."""
+    return _join([key, "", "undo"], str)
+
+
 def task_id(run_id: str, step_key: str, attempt: int) -> str:
     """``run-...:read:1``: the Celery task id of one attempt; readable, and safe in an address."""
     return _join([run_id, step_key, f"{attempt:d}"], lambda part: _escape(part, _TASK_SAFE, "="))

@@ -102,6 +102,8 @@ class Run(Base):
     created_at: Mapped[datetime] = mapped_column(server_default=NOW)
     started_at: Mapped[datetime | None]
     finished_at: Mapped[datetime | None]
+    on_failure: Mapped[str | None]
+    """``compensate``: what the run did is undone when it fails."""
 
     __table_args__ = (
         CheckConstraint(one_of("state", RunState), "state"),

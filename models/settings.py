@@ -45,6 +45,19 @@ class Settings(BaseSettings):
     )
     shutdown_grace: float = 25.0  #: what a running step gets to finish in on SIGTERM
 
+    send_window: float = (
+        5.0  #: after its intent is durable, a request starts to leave within this time
+    )
+    presume_dead_after: float = (
+        900.0  #: a sender that nobody can see is believed gone after this silence
+    )
+    resend_limit: int = 8  #: times one effect is sent again without asking a person
+    tool_timeout: float = 60.0  #: one call of a tool that sets no time-out
+    lookup_time_limit: float = 60.0  #: hard limit of one look-up; a longer one counts as failed
+    look_pause: float = 2.0  #: between two looks; failed ones wait longer and longer
+    look_pause_max: float = 300.0
+    lookup_failure_limit: int = 20  #: look-ups that failed in a row before a person is asked
+
     crash_limit: int = 3  #: observed deaths of the process that ran the step
     lost_limit: int = 10  #: owners that fell silent without a proven death
     output_limit: int = 256 * 1024  #: bytes of one recorded value

@@ -51,11 +51,34 @@ class BlockReason(StrEnum):
     JOURNAL_REWOUND = "journal_rewound"
 
 
+class EffectClass(StrEnum):
+    """What a tool promises about being asked twice; decides what may follow an unknown outcome."""
+
+    PURE = "pure"  #: changes nothing outside: simply asked again
+    IDEMPOTENT = (
+        "idempotent"  #: the provider honours the key for a declared time: sent again within it
+    )
+    QUERYABLE = "queryable"  #: can be looked up: asked before anything is sent again
+    ONCE = "once"  #: neither: a person decides
+
+
+class EffectState(StrEnum):
+    """Where one effect stands. ``*`` marks a terminal state: its row is then a settlement."""
+
+    INTENDED = "intended"  #: the intent is durable; the request may have left
+    UNKNOWN = "unknown"  #: it may have happened; nothing is sent before the world was asked
+    REFUSED = "refused"  #: a definite answer, or proof that it never left: it did not happen
+    ABSENT = "absent"  #: looked up, and not there: it did not happen
+    SETTLED = "settled"  #: * it happened, and its result is recorded
+    ABANDONED = "abandoned"  #: * a person gave it up: neither answered nor sent again
+
+
 class Hold(StrEnum):
     """What keeps every branch of a run from being claimed; tested by each claim."""
 
     CANCEL = "cancel"  #: a person cancelled the run
     FAILED = "failed"  #: a step failed for good; its running siblings may finish
+    COMPENSATE = "compensate"  #: what the run did is being undone
 
 
 TERMINAL_STEP_STATES = frozenset({StepState.COMPLETED, StepState.CANCELLED})

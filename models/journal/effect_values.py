@@ -1,0 +1,135 @@
+"""What the verbs about effects take and give: frozen values, no rows. Durations are seconds."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TypeAlias
+
+from models.states import EffectClass, EffectState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Promise:
+    """What a tool declares about its effects; None of a duration: nothing is promised."""
+
+    effect_class: EffectClass
+    timeout: float  #: how long one call may take before it counts as unanswered
+    key_retention: float | None = None  #: how long the provider honours a key, from the first send
+    max_request_lifetime: float | None = None  #: how long after sending a request can still land
+    consistency_window: float = 0.0  #: how long a look-up may miss what exists
+
+    @property
+    def absent_after(self) -> float | None:
+        """Seconds after ``send_by`` from which finding nothing means that there is nothing."""
+        if self.max_request_lifetime is None:
+            return None
+        return self.timeout + self.max_request_lifetime + self.consistency_window
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Intent:
+    """One thing to be asked of the outside world, as it is written down before it is asked."""
+
+    key: str
+    tool: str
+    tool_version: str
+    promise: Promise
+    request: str  #: canonical, without secret fields
+    request_digest: str
+    send_within: float  #: seconds from the commit in which the request may start to leave
+    undoes: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Sender:
+    """The process that sends: what proves, later, that it is gone."""
+
+    start_id: str
+    worker: str
+    pid: int
+    pid_started: int
+    pid_space: str
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """The intent is durable: send now. ``sends`` counts this one."""
+
+    sends: int
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """It was done before: this is its result."""
+
+    result: str
+    token: int  #: of the claim that it was settled under
+
+
+@dataclass(frozen=True, slots=True)
+class GivenUp:
+    """A person abandoned it."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """The key belongs to another request, which was sent or may have been."""
+
+    state: EffectState
+
+
+@dataclass(frozen=True, slots=True)
+class InDoubt:
+    """It may have happened already: the world must be asked first."""
+
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Exhausted:
+    """Sent so many times and never arrived."""
+
+    sends: int
+
+
+@dataclass(frozen=True, slots=True)
+class Withheld:
+    """The run is held (cancelled, being compensated): nothing new is sent for it."""
+
+    hold: str
+
+
+#: What an intent met.
+Standing: TypeAlias = Granted | Recorded | GivenUp | Conflict | InDoubt | Exhausted | Withheld
+
+
+@dataclass(frozen=True, slots=True)
+class OpenEffect:
+    """An effect in doubt, as the reconciler claims it, with what the database's clock says about it."""
+
+    key: str
+    run_id: str
+    step_key: str
+    branch: str
+    tool: str
+    tool_version: str
+    effect_class: EffectClass
+    undoes: str | None
+    request: str
+    token: int
+    sends: int
+    looks: int
+    checks: int
+    failed_checks: int
+    pid: int
+    pid_started: int
+    pid_space: str
+    call_over: bool
+    looker: str
+    evidence: str | None  #: the late answer of a displaced owner
+    resendable: bool  #: within the provider's retention of the key
+    absent_in: float | None  #: seconds until "not there" may be believed; None: never
+    silent_for: float  #: seconds since it came into doubt
+    rewound: bool  #: the journal went back in time since: who sent it is not known
+    doubted_at: datetime
