@@ -3,7 +3,7 @@
 import typer
 import typer.main
 
-from ops.cli import batches, health, journal, review, runs, stack
+from ops.cli import batches, health, journal, metrics, review, runs, stack
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -27,6 +27,7 @@ app.command("health")(health.health)
 app.add_typer(runs.app, name="runs")
 app.add_typer(batches.app, name="batch")
 app.add_typer(health.db, name="db")
+app.add_typer(metrics.app, name="metrics")
 
 
 @app.command(

@@ -74,8 +74,9 @@ def _wanted(world: Witnesses) -> list[Service]:
 
 
 def prepare(
-    *, workers: int, concurrency: int, agents: str, beats: int = 2, flower: bool = True
-) -> Layout:
+    *, workers: int, concurrency: int, agents: str, beats: int = 2, flower: bool = True,
+    metrics: bool = False,
+) -> Layout:  # fmt: skip
     """What to start, once it is certain that workers started here would find their code.
 
     Raises ``ShadowedPackage`` or ``AgentsError`` instead of letting workers die one after another.
@@ -89,7 +90,7 @@ def prepare(
         schema.require()
     adopted = "ONWARD_STACK" in os.environ
     return Layout(
-        workers=workers, concurrency=concurrency, beats=beats, flower=flower, agents=agents,
+        workers=workers, concurrency=concurrency, beats=beats, flower=flower, metrics=metrics, agents=agents,
         database_url=settings().database_url if own else None,
         broker_url=None if adopted else os.environ.get("ONWARD_BROKER_URL"), directory=directory,
     )  # fmt: skip

@@ -27,14 +27,16 @@ def up(
     ] = None,
     beats: Annotated[int, typer.Option(min=0, help="Schedulers; two are harmless.")] = 2,
     flower: Annotated[bool, typer.Option(help="Start Flower.")] = True,
+    metrics: Annotated[bool, typer.Option(help="Serve metrics for Prometheus.")] = True,
     detach: Annotated[bool, typer.Option("--detach", help="Return once it runs.")] = False,
     as_json: Json = False,
 ) -> None:
     """Start everything on this machine: Postgres, Valkey, workers, recovery, Flower."""
     agents = target.agents() if agents is None else agents
     layout = local.prepare(
-        workers=workers, concurrency=concurrency, agents=agents, beats=beats, flower=flower
-    )
+        workers=workers, concurrency=concurrency, agents=agents, beats=beats, flower=flower,
+        metrics=metrics,
+    )  # fmt: skip
     home = target.home()
     if detach:
         _detach(home, as_json=as_json)
@@ -94,6 +96,7 @@ def _addresses(stack: UserStack) -> dict[str, object]:
         "flower_url": stack.flower_url,
         "flower_user": FLOWER_USER if stack.flower_url else None,
         "flower_password_file": str(home.path / "secrets" / "flower") if stack.flower_url else None,
+        "metrics_url": stack.metrics_url,
         "agents": stack.layout.agents,
         "example_services": list(stack.companions),
         "logs": str(home.path / "logs"),
@@ -106,6 +109,7 @@ def _announce(answer: dict[str, object], *, detached: bool) -> None:
         ("Flower", answer["flower_url"]),
         ("  sign in", f"{answer['flower_user']}, password in {answer['flower_password_file']}"
          if answer["flower_url"] else None),
+        ("metrics", answer["metrics_url"]),
         ("Postgres", answer["database_url"]), ("Valkey", answer["broker_url"]),
         ("agents", answer["agents"]), ("logs", answer["logs"]),
         ("passwords", str(Path(str(answer["home"])) / "secrets")),

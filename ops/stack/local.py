@@ -32,6 +32,7 @@ class Layout:
     concurrency: int = 2  #: steps at a time in each worker
     beats: int = 2
     flower: bool = True
+    metrics: bool = False
     agents: str = ""  #: packages with workflows, comma-separated
     database_url: str | None = None  #: a PostgreSQL of the user's own, migrated by the user
     broker_url: str | None = None  #: a Redis or Valkey of the user's own
@@ -42,7 +43,7 @@ class Layout:
 
 
 class LocalStack:
-    """Servers, migrated journal, workers, beats and Flower, from entering to leaving the context.
+    """Servers, migrated journal, workers, beats, Flower and metrics, from entering to leaving the context.
 
     The caller keeps it alive by calling ``poll`` from the main thread, or ``run`` until it is asked
     to stop. Leaving stops everything in order: beats, Flower, workers, Valkey, PostgreSQL.
@@ -66,6 +67,7 @@ class LocalStack:
             broker_url=layout.broker_url,
         )
         self.flower_url: str | None = None
+        self.metrics_url: str | None = None
         self._stop = stop or StopRequests(home.log("onward"))
         self._on_event = on_event or (lambda _event: None)
         self._held = ExitStack()
@@ -115,6 +117,10 @@ class LocalStack:
             port = self.home.port("flower")
             self.flower_url = f"http://127.0.0.1:{port}"
             self.supervisor.start_later(services.flower(port), HEAD_START)
+        if layout.metrics:
+            port = self.home.port("metrics")
+            self.metrics_url = f"http://127.0.0.1:{port}/metrics"
+            self.supervisor.start_later(services.metrics(port), HEAD_START)
         for number in range(1, layout.beats + 1):
             self.supervisor.start_later(services.beat(number), HEAD_START)
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from ops.stack.home import Home
 from ops.stack.process import Program, Stage
 
+ROOT = Path(__file__).parents[2]
 CONTROL_QUEUE = "onward.control"
 FLOWER_USER = "onward"
 SHUTDOWN_GRACE = 25.0  #: seconds a running step gets (``worker_soft_shutdown_timeout``)
@@ -61,6 +62,13 @@ class Services:
         # In the environment: every user of the machine can read the arguments of a process.
         auth = {"FLOWER_BASIC_AUTH": f"{FLOWER_USER}:{self.home.secret('flower')}"}
         return self._program("flower", argv, stage=Stage.VIEW, extra=auth)
+
+    def metrics(self, port: int) -> Program:
+        """The journal's figures for Prometheus on the loopback address; alerts when the sweep stands still."""
+        code = "from ops.cli import main; main()"
+        argv = (sys.executable, "-P", "-c", code, "metrics", "serve", "--port", str(port))
+        path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+        return self._program("metrics", argv, stage=Stage.VIEW, extra={"PYTHONPATH": path})
 
     def _worker(self, name: str, *options: str) -> Program:
         # Gossip and mingle let workers wait for each other's answers; nothing here needs them.

@@ -29,7 +29,9 @@ from tests.support.compose import (
 )
 from tests.support.waiting import wait_until
 
-OURS = ("worker", "control", "beat-1", "beat-2", "flower", "model-server", "registry")
+OURS = (
+    "worker", "control", "beat-1", "beat-2", "flower", "metrics", "model-server", "registry",
+)  # fmt: skip
 ONE_SHOT = ("migrate", "demo")
 CONTRACTS = 3
 
@@ -43,7 +45,7 @@ def place(empty_database_url: str, broker_url: str, tmp_path: Path) -> Place:
             "postgresql+psycopg://onward:onward@postgres:5432/onward": empty_database_url,
             "redis://valkey:6379/0": broker_url,
             "pg_isready": f"pg_isready -h {url.hostname} -p {url.port}",
-            "5555": str(free_port()), "8700": str(free_port()), "8701": str(free_port()),
+            "5555": str(free_port()), "9464": str(free_port()), "8700": str(free_port()), "8701": str(free_port()),
             "model-server:": "127.0.0.1:", "registry:": "127.0.0.1:", "0.0.0.0": "127.0.0.1",  # noqa: S104 - replaced, never bound
             "/var/lib/onward": str(tmp_path / "store"), "/tmp/beat": str(tmp_path / "beat"),
             "/tmp/onward": str(tmp_path / "home"),
@@ -89,7 +91,8 @@ def test_what_every_deployment_needs_is_there() -> None:
     assert {name: one["condition"] for name, one in waits_for.items()} == dict.fromkeys(
         ("worker", "model-server", "registry"), "service_healthy"
     )
-    assert found["flower"]["ports"][0]["host_ip"] == "127.0.0.1"
+    for name in ("flower", "metrics"):
+        assert found[name]["ports"][0]["host_ip"] == "127.0.0.1"
     assert found["worker"]["volumes"][0]["target"] == "/agents"
     assert "container_name" not in found["worker"], "--scale worker=N needs names of its own"
 
