@@ -1,12 +1,13 @@
 """The agent: eight steps, three LLM calls and one effect for each document.
 
 Each step is a thin wrapper over a plain function of ``work.py``; what the wrapper adds is what the
-engine knows: the run's labels, progress, and the key that makes the filing happen once.
+engine knows: the run's labels, progress, and the tool by which the filing happens once.
 """
 
-from examples.contract_review import registry_client, work
+from examples.contract_review import work
 from examples.contract_review.errors import EndpointRefused, RegistryRefused
 from examples.contract_review.llm import STEP_TIME_LIMIT, Ask, asker
+from examples.contract_review.registry_client import FileConclusion, Filing
 from examples.contract_review.values import (
     Conclusion,
     Document,
@@ -98,12 +99,11 @@ def conclude(ctx: Context, reviewed: Reviewed) -> Conclusion:
     dont_autoretry_for=(RegistryRefused,),
 )
 def file(ctx: Context, conclusion: Conclusion) -> str:
-    """File the conclusion under this step's own key, so that every attempt means one filing."""
-    key = ctx.idempotency_key("registry.file")
-    return registry_client.file_conclusion(conclusion, run=str(ctx.run_id), key=key)
+    """File the conclusion. When the answer is lost, the registry is asked before anything is filed again."""
+    return ctx.call(FileConclusion(), Filing(run=ctx.run_id, conclusion=conclusion))
 
 
-@workflow("contract-review", version="1")
+@workflow("contract-review", version="2")
 def contract_review(uri: str) -> Chain:
     """Review one document and file what was concluded; the result is the filing's id."""
     return (

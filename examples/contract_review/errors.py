@@ -1,5 +1,7 @@
 """What can go wrong with one review; each message says what, to which document, what to do next."""
 
+from tasks import Refused
+
 
 class ReviewError(Exception):
     """The review of one document cannot go on; other documents are not concerned."""
@@ -35,8 +37,8 @@ class ConclusionRefused(ReviewError):
 
 
 class RegistryUnavailable(ReviewError):
-    """The registry did not confirm a filing. Sending it again under the same key is safe."""
+    """The registry did not confirm a filing, which leaves open whether it happened."""
 
 
-class RegistryRefused(ReviewError):
+class RegistryRefused(ReviewError, Refused):
     """The registry answered with a refusal; the same filing will be refused again."""

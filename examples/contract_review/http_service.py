@@ -67,6 +67,10 @@ class Refusal(Exception):
         return Reply({"error": {"message": self.message, "type": kind}}, self.status)
 
 
+class Cut(Exception):  # the caller's connection ends here, as when a network fails
+    """What was asked is done, and its answer is to be lost."""
+
+
 #: (method, first part of the path) -> what answers it
 Routes = Mapping[tuple[str, str], Callable[[Request], Reply]]
 
@@ -99,6 +103,9 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         self._answer("POST")
 
+    def do_DELETE(self) -> None:
+        self._answer("DELETE")
+
     def log_message(self, format: str, *args: Any) -> None:
         """No line for each request: there are hundreds a second, and the stores count them."""
 
@@ -107,6 +114,9 @@ class _Handler(BaseHTTPRequestHandler):
             reply = self._dispatch(method)
         except Refusal as refusal:
             reply = refusal.reply()
+        except Cut:
+            self.close_connection = True
+            return
         except Exception:
             log.exception("%s %s failed", method, self.path)
             reply = Refusal(500, "the service failed; its log says why").reply()

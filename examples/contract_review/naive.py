@@ -1,13 +1,12 @@
 """The same work as plain Celery tasks: what a team has that did not think about crashes.
 
 For comparison only. ``acks_late``, retries, a chain with a chord in it, a Redis result backend; no
-journal, no sweep, and a fresh idempotency key for every try, because nothing stable is at hand.
+journal, no sweep, and a lost answer is a failure that is tried again.
 
     ONWARD_NAIVE_BROKER_URL=redis://... python -m celery -A examples.contract_review.naive worker
 """
 
 import os
-import secrets
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -109,10 +108,7 @@ def conclude(reviewed: Payload) -> Payload:
 
 @_task("naive.file", **_RETRYING)
 def file(conclusion: Payload, run: str) -> str:
-    fresh_key = secrets.token_hex(16)
-    return registry_client.file_conclusion(
-        Conclusion.model_validate(conclusion), run=run, key=fresh_key
-    )
+    return registry_client.file_conclusion(Conclusion.model_validate(conclusion), run=run)
 
 
 def submit(uri: str, *, run: str) -> str:

@@ -1,16 +1,13 @@
 """The registry of conclusions: the outside world of this example, with its own durable store.
 
-``POST /filings`` files ``{"run", "document", "digest", "conclusion"}``. A filing sent with an
-``Idempotency-Key`` is bound to that key and to the document's digest:
+``POST /filings`` files ``{"run", "document", "digest", "conclusion"}``, and files it again when it is asked
+again: like most services it knows no idempotency keys, so that a repeated request is a second filing. What it
+can be asked is whether something was filed: ``GET /filings?run=R&document=D``.
 
-* the same key and document again, whatever the wording of the conclusion: the first filing stands
-  and is answered (200). A repeated LLM call words its conclusion differently, and a second filing
-  would be a duplicate all the same, so the key is the identity and not the body;
-* the same key for another document: 409. Keys derived from run and step cannot do that by accident;
-* no key: always a new filing, as with any service that leaves duplicates to its callers.
-
-``GET /filings``, ``GET /filings/<id>``, ``GET /stats``. A filing is committed to disk before it is
-answered. ``--ignore-keys`` makes every request a filing, for comparisons.
+``GET /filings/<id>``, ``DELETE /filings/<id>`` (withdraws it), ``GET /stats``. A filing is committed to disk
+before it is answered. ``POST /faults {"drop_responses": N}`` makes it cut the connection instead of answering
+the next N filings, after they are filed, for demonstrations of what their callers do then; ``GET /faults``
+lists those filings.
 """
 
 import argparse
@@ -25,16 +22,21 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from examples.contract_review.http_service import Refusal, Reply, Request, Routes, parser, serve
+from examples.contract_review.http_service import (
+    Cut,
+    Refusal,
+    Reply,
+    Request,
+    Routes,
+    parser,
+    serve,
+)
 
-KEY_LIMIT = 255  #: bytes of an idempotency key
 PAGE = 1_000  #: filings in one answer of GET /filings
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS filing (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
-    sent_key TEXT,
-    identity TEXT UNIQUE,  -- the key while keys are honoured, else NULL, which never collides
     run TEXT NOT NULL,
     document TEXT NOT NULL,
     digest TEXT NOT NULL,
@@ -42,9 +44,10 @@ CREATE TABLE IF NOT EXISTS filing (
     conclusion_digest TEXT NOT NULL,
     filed_at TEXT NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%fZ', 'now'))
 );
+CREATE INDEX IF NOT EXISTS filing_run ON filing (run, document);
 CREATE TABLE IF NOT EXISTS counter (name TEXT PRIMARY KEY, value INTEGER NOT NULL);
 """
-_COUNTERS = ("requests", "duplicates_refused", "conflicts")
+_COUNTERS = ("requests", "look_ups", "responses_dropped", "withdrawn")
 
 
 class Filing(BaseModel):
@@ -65,36 +68,58 @@ class Store:
     (``synchronous=FULL``), so what was answered survives a power cut.
     """
 
-    def __init__(self, path: Path, *, ignore_keys: bool = False) -> None:
+    def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._lock = threading.Lock()
-        self._ignore_keys = ignore_keys
+        self._to_drop = 0
+        self._dropped: list[dict[str, Any]] = []
         self._db = sqlite3.connect(path, check_same_thread=False, isolation_level=None, timeout=10)
         self._db.row_factory = sqlite3.Row
         self._db.execute("PRAGMA journal_mode = WAL")
         self._db.execute("PRAGMA synchronous = FULL")
         self._db.executescript(_SCHEMA)
 
-    def file(self, filing: Filing, *, key: str | None) -> Reply:
-        """File, or answer the filing that the key already has."""
-        identity = None if self._ignore_keys else key
+    def file(self, filing: Filing) -> Reply:
+        """File it. Raises ``Cut`` when this answer is to be lost."""
         with self._transaction():
             self._count("requests")
-            known = identity and self._one("SELECT * FROM filing WHERE identity = ?", identity)
-            if not known:
-                return Reply(_summary(self._insert(filing, key, identity)), 201)
-            if known["digest"] == filing.digest and known["document"] == filing.document:
-                self._count("duplicates_refused")
-                return Reply(_summary(known), 200, {"Idempotent-Replay": "true"})
-            self._count("conflicts")
-        raise Refusal(409, f"key {key} is bound to {known['document']}, not to {filing.document}")
+            row = self._insert(filing)
+            dropped = self._to_drop > 0
+            if dropped:
+                self._to_drop -= 1
+                self._dropped.append(_summary(row))
+                self._count("responses_dropped")
+        if dropped:
+            raise Cut
+        return Reply(_summary(row), 201)
 
-    def page(self, after: int, run: str | None) -> list[dict[str, Any]]:
-        """Filings in the order in which they were made."""
-        where = "id > ? AND (? IS NULL OR run = ?)"
-        sql = f"SELECT * FROM filing WHERE {where} ORDER BY id LIMIT {PAGE}"  # noqa: S608  # constants
+    def drop_responses(self, count: int) -> None:
+        """Lose the answers of the next so many filings."""
         with self._lock:
-            return [_summary(row) for row in self._db.execute(sql, (after, run, run))]
+            self._to_drop = count
+
+    def dropped(self) -> list[dict[str, Any]]:
+        """Filings whose answers were lost on purpose, since this process began."""
+        with self._lock:
+            return list(self._dropped)
+
+    def withdraw(self, number: int) -> bool:
+        """Take a filing back. False: there is none, or not any more."""
+        with self._transaction():
+            gone = self._one("DELETE FROM filing WHERE id = ? RETURNING id", number)
+            if gone is not None:
+                self._count("withdrawn")
+        return gone is not None
+
+    def page(self, after: int, *, run: str | None, document: str | None) -> list[dict[str, Any]]:
+        """Filings in the order in which they were made."""
+        where = "id > ? AND (? IS NULL OR run = ?) AND (? IS NULL OR document = ?)"
+        sql = f"SELECT * FROM filing WHERE {where} ORDER BY id LIMIT {PAGE}"  # noqa: S608  # constants
+        with self._transaction():
+            if document is not None:
+                self._count("look_ups")
+            found = self._db.execute(sql, (after, run, run, document, document)).fetchall()
+        return [_summary(row) for row in found]
 
     def one(self, number: int) -> dict[str, Any] | None:
         """A filing with its conclusion."""
@@ -105,7 +130,7 @@ class Store:
         )
 
     def stats(self) -> dict[str, int]:
-        """What was filed and what was refused, since the store began."""
+        """What was filed and asked, since the store began."""
         with self._lock:
             counts = dict(self._db.execute("SELECT name, value FROM counter").fetchall())
             row = self._db.execute(
@@ -131,13 +156,13 @@ class Store:
                 raise
             self._db.execute("COMMIT")
 
-    def _insert(self, filing: Filing, key: str | None, identity: str | None) -> sqlite3.Row:
+    def _insert(self, filing: Filing) -> sqlite3.Row:
         text = json.dumps(filing.conclusion, sort_keys=True)
         digest = "sha256:" + hashlib.sha256(text.encode()).hexdigest()
         row = self._one(
-            "INSERT INTO filing (sent_key, identity, run, document, digest, conclusion,"
-            " conclusion_digest) VALUES (?, ?, ?, ?, ?, ?, ?) RETURNING *",
-            *(key, identity, filing.run, filing.document, filing.digest, text, digest),
+            "INSERT INTO filing (run, document, digest, conclusion, conclusion_digest)"
+            " VALUES (?, ?, ?, ?, ?) RETURNING *",
+            *(filing.run, filing.document, filing.digest, text, digest),
         )
         assert row is not None  # noqa: S101  # RETURNING after an INSERT gives the row
         return row
@@ -151,13 +176,13 @@ class Store:
         return row
 
 
-def routes(store: Store) -> Routes:
-    """The registry's interface over a store."""
+class _Interface:
+    """The registry's routes over a store."""
 
-    def file(request: Request) -> Reply:
-        key = request.headers.get("idempotency-key")
-        if key is not None and not 0 < len(key) <= KEY_LIMIT:
-            raise Refusal(400, f"an Idempotency-Key has 1 to {KEY_LIMIT} characters")
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def file(self, request: Request) -> Reply:
         try:
             filing = Filing.model_validate(request.json_object())
         except ValidationError as error:
@@ -165,48 +190,76 @@ def routes(store: Store) -> Routes:
                 f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()[:5]
             )
             raise Refusal(400, f"the filing is not complete: {places}") from None
-        return store.file(filing, key=key)
+        return self._store.file(filing)
 
-    def page(request: Request) -> Reply:
+    def page(self, request: Request) -> Reply:
         after = _number(request.query.get("after", ["0"])[0])
-        return Reply({"filings": store.page(after, next(iter(request.query.get("run", [])), None))})
+        run, document = (
+            next(iter(request.query.get(name, [])), None) for name in ("run", "document")
+        )
+        return Reply({"filings": self._store.page(after, run=run, document=document)})
 
-    def one(request: Request) -> Reply:
-        name = request.path.rpartition("/")[2]
-        filing = store.one(_number(name.removeprefix("F-")))
+    def one(self, request: Request) -> Reply:
+        name, number = _filing(request)
+        filing = self._store.one(number)
         if filing is None:
             raise Refusal(404, f"there is no filing {name}")
         return Reply(filing)
 
+    def withdraw(self, request: Request) -> Reply:
+        name, number = _filing(request)
+        if not self._store.withdraw(number):
+            raise Refusal(404, f"there is no filing {name}")
+        return Reply({"withdrawn": name})
+
+    def faults(self, request: Request) -> Reply:
+        count = request.json_object().get("drop_responses")
+        if type(count) is not int or count < 0:
+            raise Refusal(400, "drop_responses takes a number of answers")
+        self._store.drop_responses(count)
+        return Reply({"drop_responses": count})
+
+    def dropped(self, _request: Request) -> Reply:
+        return Reply({"dropped": self._store.dropped()})
+
+    def stats(self, _request: Request) -> Reply:
+        return Reply(self._store.stats())
+
+
+def routes(store: Store) -> Routes:
+    """The registry's interface over a store."""
+    interface = _Interface(store)
     return {
-        ("POST", "/filings"): file,
-        ("GET", "/filings"): page,
-        ("GET", "/filings/"): one,
-        ("GET", "/stats"): lambda _request: Reply(store.stats()),
+        ("POST", "/filings"): interface.file,
+        ("GET", "/filings"): interface.page,
+        ("GET", "/filings/"): interface.one,
+        ("DELETE", "/filings/"): interface.withdraw,
+        ("POST", "/faults"): interface.faults,
+        ("GET", "/faults"): interface.dropped,
+        ("GET", "/stats"): interface.stats,
     }
 
 
 def main() -> None:
     """Run the service."""
     options = _options()
-    store = Store(options.store, ignore_keys=options.ignore_keys)
-    serve(routes(store), options, name="registry")
+    serve(routes(Store(options.store)), options, name="registry")
 
 
 def _options() -> argparse.Namespace:
     options = parser("registry", "A durable registry of filed conclusions.")
     options.add_argument("--store", type=Path, required=True, help="SQLite file, made when missing")
-    options.add_argument("--ignore-keys", action="store_true", help="every request is a new filing")
     return options.parse_args()
 
 
 def _summary(row: Mapping[str, Any] | sqlite3.Row) -> dict[str, Any]:
     names = ("run", "document", "digest", "conclusion_digest", "filed_at")
-    return {
-        "id": f"F-{row['id']:06d}",
-        "key": row["sent_key"],
-        **{name: row[name] for name in names},
-    }
+    return {"id": f"F-{row['id']:06d}", **{name: row[name] for name in names}}
+
+
+def _filing(request: Request) -> tuple[str, int]:
+    name = request.path.rpartition("/")[2]
+    return name, _number(name.removeprefix("F-"))
 
 
 def _number(text: str) -> int:

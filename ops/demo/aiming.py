@@ -39,6 +39,7 @@ class Scene:
     batch_id: str
     keepsake: Keepsake
     say: Callable[[str], None]
+    documents: int = 0
     settled: bool = False  #: nothing of the batch is in motion any more
     paused: set[str] = field(default_factory=set)  #: workers that a fault keeps stopped
 

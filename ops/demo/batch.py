@@ -5,7 +5,7 @@ from contextlib import suppress
 
 from examples.contract_review.corpus import SIZE, default_uris
 from models.ids import new_nonce
-from models.journal import history, runs
+from models.journal import history, runs, submitting
 from models.journal.errors import Refused
 
 WORKFLOW = "contract-review"
@@ -25,7 +25,7 @@ def submit(batch_id: str, uris: Sequence[str]) -> int:
     from tasks.celery import app  # noqa: PLC0415
     from tasks.starting import start_run  # noqa: PLC0415
 
-    runs.create_batch(batch_id, f"demo of {len(uris)} documents")
+    submitting.create_batch(batch_id, f"demo of {len(uris)} documents")
     made = [
         start_run(app, WORKFLOW, {"uri": uri}, key=f"{batch_id}:{uri}", batch_id=batch_id)
         for uri in uris

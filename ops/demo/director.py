@@ -9,7 +9,8 @@ from ops.demo.aiming import Missed, Scene
 from ops.demo.evidence import Progress
 from ops.demo.records import FaultRecord, Saved
 from ops.demo.schedule import PlannedFault
-from ops.demo.scripts import SCRIPTS, Blow, Healing, Script
+from ops.demo.scripts import SCRIPTS
+from ops.demo.watching import Blow, Healing, Script
 
 
 @dataclass(slots=True)

@@ -1,5 +1,6 @@
 """What the journal says about the batch. Reads only."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -152,6 +153,15 @@ def sweep_began_after(moment: datetime) -> datetime | None:
         {"moment": moment},
     )
     return row[0] if row else None
+
+
+def result_of(step: HeldStep) -> str | None:
+    """The text that a completed step recorded."""
+    row = database.fetch_one(
+        "SELECT output FROM step WHERE run_id = %(run_id)s AND step_key = %(step_key)s",
+        {"run_id": step.run_id, "step_key": step.step_key},
+    )
+    return None if row is None or row[0] is None else str(json.loads(row[0]))
 
 
 def done_before(runs: Sequence[str], moment: datetime) -> tuple[float, int]:

@@ -19,7 +19,7 @@ import redis
 from examples.contract_review.estimate import CALLS_PER_DOCUMENT
 from ops.demo import batch
 from ops.demo.records import FaultRecord
-from ops.demo.schedule import FaultKind, PlannedFault
+from ops.demo.schedule import FaultKind, PlannedFault, drops
 from ops.demo.session import TICK
 from ops.demo.stage import TIMES, Stage, root
 from ops.demo.view import View
@@ -82,10 +82,11 @@ class Comparison:
     faults: Sequence[FaultRecord]
     _paused: list[tuple[float, str]] = field(default_factory=list)
     _played: list[str] = field(default_factory=list)
+    _world: Witnesses = field(init=False)
 
     def run(self) -> NaiveResult | None:
         """Submit, strike, wait until nothing moves. None: someone asked to stop."""
-        world = self._start()
+        world = self._world = self._start()
         uris = batch.documents(self.documents)
         began = time.monotonic()
         self._submit(uris)
@@ -97,6 +98,10 @@ class Comparison:
         return NaiveResult(
             documents=len(uris), testimony=testimony, seconds=seconds, faults=tuple(self._played)
         )
+
+    def drop_answers(self) -> None:
+        """As ours did: the registry files and does not say so."""
+        self._world.registry.post("/faults", {"drop_responses": drops(self.documents)})
 
     def _start(self) -> Witnesses:
         supervisor = self.stage.supervisor
@@ -111,7 +116,6 @@ class Comparison:
             latency=self.stage.size.latency,
             root=root(),
             prefix=PREFIX,
-            keys=False,
         )
         self.stage.start_outside(world)
         for number in range(1, self.stage.size.workers + 1):
@@ -207,7 +211,7 @@ class Comparison:
             return
         try:
             _BLOWS[kind](self, name)
-        except StackError as error:
+        except (StackError, OSError) as error:
             self.view.say(f"plain chains: {kind} could not be played: {error}")
             return
         self._played.append(str(kind))
@@ -231,6 +235,7 @@ class Comparison:
 
 _BLOWS: dict[FaultKind, Callable[[Comparison, str], None]] = {
     FaultKind.CHILD_SIGKILL: Comparison.kill_child,
+    FaultKind.RESPONSE_DROPPED: lambda one, _name: one.drop_answers(),
     FaultKind.WORKER_SIGKILL_RETURNS: lambda one, name: one.stage.supervisor.kill(name),
     FaultKind.WORKER_SIGKILL_GONE: lambda one, name: one.stage.supervisor.retire(name),
     FaultKind.WORKER_SIGSTOP: Comparison.pause,

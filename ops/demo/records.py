@@ -21,6 +21,7 @@ class Mechanism(StrEnum):
     REPUBLICATION = "republication"  #: the journal's due work was sent again
     OTHER_BEAT = "other beat"
     RESTARTED_BEAT = "restarted beat"
+    LOOK_UP = "look-up"  #: the registry was asked, and nothing was sent again
     RETRY = "retry"  #: the attempt failed, and the step was tried again
     HANDED_BACK = "handed back"  #: its worker was asked to stop, and gave the step back
     UNKNOWN = "something unknown"  #: the claim ended without a trace: the demo fails by it
@@ -33,7 +34,7 @@ _BY_OUTCOME = {
     "interrupted": Mechanism.HANDED_BACK,
 }
 
-#: How ``rescue.mark_orphaned`` words what a returning worker does.
+#: How ``losing.mark_orphaned`` words what a returning worker does.
 _RETURNED = "its worker is gone"
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from examples.contract_review.estimate import CALLS_PER_DOCUMENT
+from ops.demo.doubts import Doubt
 from ops.demo.evidence import Progress
 from ops.demo.records import FaultRecord
 from ops.demo.schedule import WORKER_FAULTS
@@ -23,6 +24,8 @@ class Report:
     results_kept: int  #: results that existed before some fault
     results_changed: int
     seconds: float
+    doubts: Sequence[Doubt] = ()  #: effects that came into doubt, and how each was settled
+    doubts_open: int = 0
     faults: Sequence[FaultRecord] = ()
     earlier: Sequence[dict[str, Any]] = ()  #: faults of sessions before this one
     problems: Sequence[str] = ()
@@ -46,7 +49,10 @@ class Report:
             "failed": self.failed,
             "filings": self.testimony.filings,
             "duplicate_filings": self.testimony.duplicate_filings,
-            "duplicates_refused": self.testimony.duplicates_refused,
+            "duplicates_refused": 0,  # the registry refuses none: it knows no keys
+            "look_ups": self.testimony.look_ups,
+            "responses_dropped": self.testimony.responses_dropped,
+            "unknown_effects": [doubt.to_json() for doubt in self.doubts],
             "llm_calls": self.testimony.llm_calls,
             "llm_calls_minimum": self.llm_calls_minimum,
             "steps_executed": self.steps_executed,
@@ -75,6 +81,8 @@ def violations(report: Report) -> list[str]:
             f"{report.results_changed} of {report.results_kept} results that existed before a fault "
             "are different now"
         )
+    if report.doubts_open:
+        found.append(f"nobody knows what became of {report.doubts_open} filings")
     found += [
         f"{fault.kind} hit no process with a running step"
         for fault in report.faults

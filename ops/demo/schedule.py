@@ -8,6 +8,7 @@ from enum import StrEnum
 FIRST, LAST = 0.06, 0.78  #: fractions of the batch between which faults come
 LANDMARK = 0.65  #: document 89 of 137, where a worker fault is due
 DOCUMENTS_PER_FAULT = 8  #: a fault and its recovery take about as long as that many documents
+DOCUMENTS_PER_DROP = 45
 _JITTER = 0.2  #: of the distance between two faults
 
 
@@ -15,6 +16,7 @@ class FaultKind(StrEnum):
     """What can be done to a running deployment."""
 
     CHILD_SIGKILL = "child_sigkill"  #: one pool child
+    RESPONSE_DROPPED = "response_dropped"  #: the registry files, and its answer is lost
     WORKER_SIGKILL_RETURNS = "worker_sigkill_returns"  #: a whole worker, started again
     WORKER_SIGKILL_GONE = "worker_sigkill_gone"  #: a whole worker, never seen again
     WORKER_SIGSTOP = "worker_sigstop"  #: a whole worker, paused past its leases, then woken
@@ -44,6 +46,11 @@ class PlannedFault:
 def fitting(documents: int) -> tuple[FaultKind, ...]:
     """The faults a batch of this size has room for, those of workers first."""
     return tuple(FaultKind)[: max(1, documents // DOCUMENTS_PER_FAULT)]
+
+
+def drops(documents: int) -> int:
+    """How many answers one dropping of responses takes away."""
+    return max(1, documents // DOCUMENTS_PER_DROP)
 
 
 def plan_faults(

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from models.journal.errors import JournalUnavailable
-from ops.demo import batch, evidence
+from ops.demo import batch, doubts, evidence
 from ops.demo.aiming import Scene
 from ops.demo.director import Director
 from ops.demo.evidence import HeldStep, Progress
@@ -45,7 +45,9 @@ class Session:
         """Bring the batch to its end. None: someone asked to stop before that."""
         keepsake = Keepsake(self.memory.batch_id)
         keepsake.take()
-        scene = Scene(self.stage, self.memory.batch_id, keepsake, self.view.say)
+        scene = Scene(
+            self.stage, self.memory.batch_id, keepsake, self.view.say, self.memory.documents
+        )
         director = Director(scene, planned, tokens=self._spent, on_record=self._keep)
         try:
             progress = self._watch(scene, director)
@@ -114,6 +116,8 @@ class Session:
             testimony=self._testimony(),
             steps_executed=evidence.claims(self.memory.batch_id),
             leases_held=self.memory.leases_held,
+            doubts=doubts.doubts(self.memory.batch_id),
+            doubts_open=doubts.still_open(self.memory.batch_id),
             results_kept=len(keepsake),
             results_changed=keepsake.changed(),
             seconds=self.elapsed,

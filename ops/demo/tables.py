@@ -17,6 +17,8 @@ def _parts(report: Report, naive: NaiveResult | None) -> list[RenderableType]:
     parts: list[RenderableType] = [_counts(report)]
     if report.faults:
         parts += [_faults(report), _saved(report)]
+    if report.doubts:
+        parts.append(_doubts(report))
     if naive is not None:
         parts.append(_beside(report, naive))
     parts.append(_verdict(report))
@@ -35,7 +37,8 @@ def _counts(report: Report) -> Table:
         ("documents completed", progress.completed, report.documents, "journal"),
         ("filings", outside.filings, report.documents, "registry"),
         ("duplicate filings", outside.duplicate_filings, 0, "registry"),
-        ("duplicates refused by key", outside.duplicates_refused, "", "registry"),
+        ("  requests for them", outside.filing_requests, report.documents, "registry"),
+        ("  answers it lost on purpose", outside.responses_dropped, "", "registry"),
         ("LLM calls", outside.llm_calls, report.llm_calls_minimum, "model server"),
         ("steps executed", report.steps_executed, progress.steps_planned, "journal"),
         ("  beyond the plan", more, f"at most {report.leases_held}", "leases held at the kills"),
@@ -71,6 +74,19 @@ def _faults(report: Report) -> Table:
     return table
 
 
+def _doubts(report: Report) -> Table:
+    table = Table(title="Filings whose outcome was unknown", title_justify="left")
+    table.add_column("how it was settled")
+    for column in ("filings", "look-ups", "longest in doubt"):
+        table.add_column(column, justify="right")
+    for ended in sorted({doubt.ended for doubt in report.doubts}):
+        these = [doubt for doubt in report.doubts if doubt.ended == ended]
+        longest = max(doubt.seconds for doubt in these)
+        looks = sum(doubt.looks for doubt in these)
+        table.add_row(ended, str(len(these)), str(looks), f"{longest:.1f} s")
+    return table
+
+
 def _saved(report: Report) -> Text:
     batch_seconds = sum(fault.saved.batch_seconds for fault in report.faults)
     batch_tokens = sum(fault.saved.batch_tokens for fault in report.faults)
@@ -96,6 +112,7 @@ def _beside(report: Report, naive: NaiveResult) -> Table:
         ("filed", ours.distinct, theirs.distinct),
         ("never filed", report.documents - ours.distinct, naive.never_filed),
         ("duplicate filings", ours.duplicate_filings, theirs.duplicate_filings),
+        ("answers lost on purpose", ours.responses_dropped, theirs.responses_dropped),
         ("LLM calls", ours.llm_calls, theirs.llm_calls),
         ("LLM calls that led to no filing", ours.lost_calls, theirs.lost_calls),
         ("seconds", round(report.seconds), round(naive.seconds)),

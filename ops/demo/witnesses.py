@@ -33,9 +33,16 @@ class Service:
 
     def get(self, path: str) -> dict[str, Any]:
         """A JSON answer; every failure is an OSError."""
+        return self._ask("GET", path)
+
+    def post(self, path: str, body: object) -> dict[str, Any]:
+        """The same for an order."""
+        return self._ask("POST", path, json.dumps(body))
+
+    def _ask(self, method: str, path: str, body: str | None = None) -> dict[str, Any]:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=_TIMEOUT)
         try:
-            connection.request("GET", path)
+            connection.request(method, path, body)
             answer = json.loads(connection.getresponse().read())
         except (http.client.HTTPException, ValueError) as error:
             raise OSError(f"{self.url}{path} gave no JSON: {error}") from error
@@ -51,7 +58,9 @@ class Witnessed:
     filings: int
     distinct: int
     duplicate_filings: int
-    duplicates_refused: int
+    filing_requests: int  #: each of them made a filing: the registry knows no keys
+    look_ups: int
+    responses_dropped: int
     llm_calls: int
     tokens: int
 
@@ -85,19 +94,19 @@ class Witnesses:
             filings=filed["filings"],
             distinct=filed["distinct_documents"],
             duplicate_filings=filed["duplicate_filings"],
-            duplicates_refused=filed["duplicates_refused"],
+            filing_requests=filed["requests"],
+            look_ups=filed["look_ups"],
+            responses_dropped=filed["responses_dropped"],
             llm_calls=asked["calls"],
             tokens=asked["tokens_in"] + asked["tokens_out"],
         )
 
 
-def witnesses(
-    home: Home, store: Path, *, latency: str, root: Path, prefix: str = "", keys: bool = True
-) -> Witnesses:
-    """The two services over one directory. Without ``keys`` each request files anew."""
+def witnesses(home: Home, store: Path, *, latency: str, root: Path, prefix: str = "") -> Witnesses:
+    """The two services over one directory."""
     store.mkdir(mode=0o700, parents=True, exist_ok=True)
     calls = ("--store", str(store / "model"), "--latency", latency)
-    filings = ("--store", str(store / "registry.sqlite"), *(() if keys else ("--ignore-keys",)))
+    filings = ("--store", str(store / "registry.sqlite"))
     return Witnesses(
         model=_service(home, prefix + MODEL_SERVER, "model_server", arguments=calls, root=root),
         registry=_service(home, prefix + REGISTRY, "registry", arguments=filings, root=root),

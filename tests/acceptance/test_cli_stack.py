@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import subprocess
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -78,9 +79,26 @@ def test_a_stack_is_started_used_and_stopped(onward: Cli, tmp_path: Path) -> Non
     assert line["run_id"] == said.json["run_id"]
 
     assert "is in use by" in onward(*words).sentence
+    scraped = wait_until(
+        lambda: scrape(started["metrics_url"]), timeout=30, what="metrics are served"
+    )
+    assert 'onward_runs{state="completed"} 1.0' in scraped
+    shown = onward("metrics", "show", "--json").json["onward_runs"]
+    assert shown == [{"labels": {"state": "completed"}, "value": 1.0}]
+    assert 'onward_runs{state="completed"} 1.0' in onward("metrics", "show").out.splitlines()
+
     assert onward("down", "--json").json["stopped"] == "stopped"
     assert onward("down", "--json").json["stopped"] == "not running"
     assert "start one with `onward up`" in onward("runs", "list").sentence
+
+
+def scrape(url: str) -> str:
+    try:
+        with urllib.request.urlopen(url, timeout=5) as answer:  # noqa: S310 - a loopback address
+            text: str = answer.read().decode()
+            return text
+    except OSError:
+        return ""
 
 
 def test_ctrl_c_stops_everything(onward: Cli, tmp_path: Path) -> None:

@@ -49,6 +49,24 @@ def test_contracts_are_reviewed_while_processes_are_killed(tmp_path: Path) -> No
 
 
 @pytest.mark.timeout(240)
+def test_a_lost_answer_is_asked_for_and_not_sent_again(tmp_path: Path) -> None:
+    process = demo(tmp_path, "--seed", "7", "--faults", "response_dropped")
+    out, err = process.communicate(timeout=150)
+    assert process.returncode == 0, err
+    found = json.loads(out.splitlines()[-1])
+    assert found["completed"] == found["filings"] == DOCUMENTS
+    assert (found["responses_dropped"], found["duplicate_filings"]) == (1, 0)
+    assert found["look_ups"] >= 1
+    (doubt,) = found["unknown_effects"]
+    assert (doubt["settled_by"], doubt["sends"]) == ("lookup", 1)
+    (fault,) = found["faults"]
+    assert (fault["kind"], fault["recovered_by"]) == ("response_dropped", "look-up")
+    told = [line for line in err.splitlines() if doubt["run_id"][-6:] in line]
+    for words in ("its answer was lost", "the registry was asked", "nothing was sent again"):
+        assert any(words in line for line in told), err
+
+
+@pytest.mark.timeout(240)
 def test_every_other_fault_is_overcome(tmp_path: Path) -> None:
     kinds = {
         "worker_sigkill_gone", "worker_sigstop", "beat_sigkill", "valkey_sigkill", "valkey_wiped",

@@ -9,13 +9,16 @@ import pytest
 
 from examples.contract_review import corpus, registry_client, work
 from examples.contract_review.errors import RegistryRefused, RegistryUnavailable
+from examples.contract_review.registry_client import FileConclusion, Filing
 from examples.contract_review.estimate import estimate
 from examples.contract_review.llm import asker
 from examples.contract_review.values import Conclusion
+from tasks import Absent, Found, NotSent, Refused, Undecided
 from tests.support.contract_services import ROOT, Service, asking, model_server, registry
 from tests.support.contracts import CHINESE
 from tests.support.waiting import wait_until
 
+TOOL = FileConclusion()
 SUBMIT = """
 import sys
 from examples.contract_review import naive
@@ -49,13 +52,12 @@ def test_real_agreements_are_reviewed_and_filed_once(services: tuple[Service, Se
     uris = corpus.default_uris()[::20]
     for number, uri in enumerate(uris):
         conclusion = review(uri, f"run-{number}")
-        ids = {
-            registry_client.file_conclusion(conclusion, run=f"run-{number}", key=f"key-{number}")
-            for _ in range(2)
-        }
-        assert len(ids) == 1
+        request = Filing(run=f"run-{number}", conclusion=conclusion)
+        assert TOOL.lookup(request, key="k") == Absent()
+        filed = TOOL.execute(request, key="k")
+        assert TOOL.lookup(request, key="k") == Found(filed)
     stats, calls = filings.get("/stats"), model.get("/stats")
-    assert (stats["filings"], stats["duplicates_refused"]) == (len(uris), len(uris))
+    assert (stats["filings"], stats["distinct_documents"]) == (len(uris), len(uris))
     assert calls["calls"] == estimate(uris).llm_calls
     assert 0.6 < calls["tokens_in"] / estimate(uris).tokens_in < 1.5
 
@@ -65,23 +67,43 @@ def test_a_chinese_contract_in_a_file(services: tuple[Service, Service], tmp_pat
     file = tmp_path / "合同.txt"
     file.write_bytes(CHINESE.encode("gb18030"))
     conclusion = review(file.as_uri(), "run-1")
-    filing = registry_client.file_conclusion(conclusion, run="run-1", key="key-1")
+    filing = registry_client.file_conclusion(conclusion, run="run-1")
     filed = filings.get(f"/filings/{filing}")["conclusion"]
     assert set(filed["parties"]) == {"甲方", "乙方"}
 
 
-def test_the_registry_s_refusals_and_absence_are_told_apart(
+def test_what_the_registry_says_means_done_not_done_or_nobody_knows(
     services: tuple[Service, Service],
 ) -> None:
     _, filings = services
     conclusion = review("corpus:altova-eula", "run-1")
-    with pytest.raises(RegistryRefused, match="Idempotency-Key has 1 to 255"):
-        registry_client.file_conclusion(conclusion, run="run-1", key="k" * 300)
-    with pytest.raises(RegistryRefused, match="set ONWARD_REGISTRY_URL"):
-        registry_client.file_conclusion(conclusion, run="run-1", key="k", environ={})
+    request = Filing(run="run-1", conclusion=conclusion)
+    with pytest.raises(RegistryRefused, match="set ONWARD_REGISTRY_URL") as unset:
+        registry_client.file_conclusion(conclusion, run="run-1", environ={})
+    assert isinstance(unset.value, Refused)
+    with pytest.raises(RegistryRefused, match="at least 1 character") as empty:
+        registry_client.file_conclusion(conclusion, run="")
+    assert isinstance(empty.value, Refused)
+    filings.request("POST", "/faults", {"drop_responses": 1})
+    with pytest.raises(RegistryUnavailable, match="no answer to POST"):
+        TOOL.execute(request, key="k")
+    assert isinstance(TOOL.lookup(request, key="k"), Found), "the answer was lost, not the filing"
     filings.kill()
-    with pytest.raises(RegistryUnavailable, match="safe"):
-        registry_client.file_conclusion(conclusion, run="run-1", key="k")
+    with pytest.raises(NotSent, match="accepts no connections"):
+        TOOL.execute(request, key="k")
+
+
+def test_a_second_filing_is_for_a_person_and_one_is_withdrawn(
+    services: tuple[Service, Service],
+) -> None:
+    request = Filing(run="run-1", conclusion=review("corpus:altova-eula", "run-1"))
+    first, second = (TOOL.execute(request, key="k") for _ in range(2))
+    found = TOOL.lookup(request, key="k")
+    assert isinstance(found, Undecided)
+    assert f"filed 2 times: {first}, {second}" in found.reason
+    for _ in range(2):
+        TOOL.compensate(request, second, key="k")
+    assert TOOL.lookup(request, key="k") == Found(first)
 
 
 def test_the_naive_chain_does_the_same_work(

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from ops.demo.doubts import Doubt
 from ops.demo.evidence import Fate, Progress
 from ops.demo.keepsake import differences
 from ops.demo.picture import draw
@@ -28,12 +29,24 @@ KILL = FaultRecord(
     kind=FaultKind.CHILD_SIGKILL, document=89, at_seconds=41.23, victim="a child of worker-1 (pid 7)",
     leases_held=1, steps_lost=1, recovered_by="child fast path", seconds=1.234,
 )  # fmt: skip
+FOUND = Doubt(
+    run_id="run-1", key="run-1:file:registry.file:1", settled_by="lookup", sends=1, seconds=0.75, looks=1,
+    cause="no answer",
+)  # fmt: skip
 GOOD = Report(
     documents=10,
     progress=Progress(documents=10, completed=10, stopped=0, steps_done=80, steps_planned=80),
     testimony=Witnessed(
-        filings=10, distinct=10, duplicate_filings=0, duplicates_refused=1, llm_calls=31, tokens=310
-    ),
+        filings=10,
+        distinct=10,
+        duplicate_filings=0,
+        filing_requests=10,
+        look_ups=2,
+        responses_dropped=1,
+        llm_calls=31,
+        tokens=310,
+    ),  # fmt: skip
+    doubts=(FOUND, replace(FOUND, run_id="run-2", settled_by="answer", sends=2)),
     steps_executed=81,
     leases_held=1,
     results_kept=50,
@@ -50,6 +63,15 @@ def test_a_good_run_is_good_and_says_so_in_json() -> None:
     assert told["llm_calls_minimum"] == 30
     assert told["faults"][0]["kind"] == "child_sigkill"
     assert told["faults"][0].keys() >= {"kind", "at", "recovered_by", "seconds"}
+    assert [one["settled_by"] for one in told["unknown_effects"]] == ["lookup", "answer"]
+
+
+def test_the_report_says_how_each_unknown_was_settled() -> None:
+    console = Console(file=io.StringIO(), record=True, width=120)
+    show(console, GOOD, None)
+    shown = " ".join(console.export_text().split())
+    assert "found by asking, not sent again │ 1 │ 1 │ 0.8 s" in shown
+    assert "proven absent, then sent again │ 1 │ 1 │ 0.8 s" in shown
 
 
 @pytest.mark.parametrize(
@@ -71,6 +93,7 @@ def test_a_good_run_is_good_and_says_so_in_json() -> None:
         (replace(GOOD, progress=replace(GOOD.progress, completed=9)), "9 of 10 documents"),
         (replace(GOOD, progress=replace(GOOD.progress, stopped=1)), "1 of 10 documents failed"),
         (replace(GOOD, progress=replace(GOOD.progress, documents=9)), "9 documents were submitted"),
+        (replace(GOOD, doubts_open=2), "nobody knows what became of 2 filings"),
         (replace(GOOD, faults=(replace(KILL, leases_held=0),)), "hit no process"),
         (replace(GOOD, faults=(replace(KILL, problem="missed"),)), "missed"),
     ],
@@ -83,8 +106,9 @@ def test_each_condition_has_its_sentence(report: Report, sentence: str) -> None:
 
 def test_a_demo_that_reviewed_nothing_has_proved_nothing() -> None:
     nobody = Witnessed(
-        filings=0, distinct=0, duplicate_filings=0, duplicates_refused=0, llm_calls=0, tokens=0
-    )
+        filings=0, distinct=0, duplicate_filings=0, filing_requests=0, look_ups=0, responses_dropped=0,
+        llm_calls=0, tokens=0,
+    )  # fmt: skip
     stopped = replace(GOOD.progress, completed=0, stopped=10)
     found = violations(replace(GOOD, progress=stopped, testimony=nobody))
     for sentence in ("0 of 10 documents", "10 of 10 documents failed", "0 filings", "0 LLM calls"):
