@@ -11,7 +11,7 @@ from benchmarks.contestants import Onward, PlainChain, completed_runs, submit_ru
 from benchmarks.stand import Mode, Stand
 from models import database
 from models.ids import new_nonce
-from models.journal import runs, steps
+from models.journal import steps, submitting
 from models.journal.values import Carrier, Wakeup
 from models.plan import ROOT_BRANCH
 from ops import client
@@ -89,7 +89,7 @@ def _abandoned() -> list[Wakeup]:
     owner = Carrier("start-gone", "gone@nowhere", "gone", os.getpid(), 0)
     wakeups: list[Wakeup] = []
     for _ in range(STALE):
-        submitted = runs.submit(prepare("bench", {"steps": 1}))
+        submitted = submitting.submit(prepare("bench", {"steps": 1}))
         wakeups.extend(submitted.wakeups)
         steps.claim(
             submitted.run_id, ROOT_BRANCH, "first", workflow="bench", versions=("1",), carrier=owner,

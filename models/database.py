@@ -32,9 +32,14 @@ CONNECT_TIMEOUT = 5  #: seconds
 SILENCE_TIMEOUT = 20
 
 
+#: Seconds that a completed but uncommitted step may lock its row: whoever stops in between is ended by the server.
+_COMMIT_PAUSE = 10
+
+
 class _Link(threading.local):
     pid: int = 0
     connection: psycopg.Connection[Row] | None = None
+    joined = False  #: the connection is somebody else's, with a transaction open on it
 
     def __init__(self) -> None:
         #: One cursor per statement, which keeps what it learned of parameters and columns: 25 us
@@ -58,10 +63,19 @@ def connection() -> psycopg.Connection[Row]:
             return link.connection
     elif link.connection is not None:
         link.connection = None  # the parent's socket: drop it without a goodbye on the wire
+    if link.joined:
+        raise CommitUnknown("The connection whose transaction was joined is gone.")
+    link.cursors = {}
+    link.connection = connect(autocommit=True)
+    link.pid = os.getpid()
+    return link.connection
+
+
+def connect(*, autocommit: bool) -> psycopg.Connection[Row]:
+    """A connection of the caller's own. Raises ``JournalUnavailable``."""
     try:
-        link.cursors = {}
-        link.connection = psycopg.connect(
-            conninfo(), autocommit=True, prepare_threshold=0, connect_timeout=CONNECT_TIMEOUT,
+        return psycopg.connect(
+            conninfo(), autocommit=autocommit, prepare_threshold=0, connect_timeout=CONNECT_TIMEOUT,
             application_name="onward", keepalives_idle=15, keepalives_interval=5, keepalives_count=3,
             tcp_user_timeout=SILENCE_TIMEOUT * 1000,
         )  # fmt: skip
@@ -69,8 +83,6 @@ def connection() -> psycopg.Connection[Row]:
         raise JournalUnavailable(
             f"The journal's database does not answer: {_first_line(error)}"
         ) from error
-    link.pid = os.getpid()
-    return link.connection
 
 
 def close() -> None:
@@ -112,14 +124,13 @@ def _run(
     for attempt in range(_REPEATS):
         link = connection()
         try:
-            if armed_commit():
+            if not _link.joined and armed_commit():
                 kill_after_sending(link, statement, params)
             cursor = cursor_of(link).execute(statement, params)
             # `cursor.description` would say the same, at 40 us for the 27 columns of a claim
             return cursor.fetchall() if cursor.pgresult and cursor.pgresult.nfields else []
-        except _REPEATABLE:
-            if attempt == _REPEATS - 1 or _in_transaction(link):
-                raise
+        except _REPEATABLE as error:
+            _give_up_or_go_on(link, attempt, error)
             time.sleep(random.uniform(0, 0.01 * 2**attempt))  # noqa: S311 - jitter only
         except psycopg.OperationalError as error:
             close()
@@ -140,15 +151,47 @@ def transaction() -> Iterator[psycopg.Connection[Row]]:
         with link.transaction():
             yield link
     except _REPEATABLE as error:
-        raise RolledBack(f"The journal rolled back, to be tried again: {error}") from error
+        raise _rolled_back(error) from error
     except psycopg.OperationalError as error:
         close()
         raise _translate(error) from error
 
 
-def _in_transaction(link: psycopg.Connection[Row]) -> bool:
+@contextmanager
+def joining(other: psycopg.Connection[Row]) -> Iterator[None]:
+    """This thread's statements become part of the transaction open on ``other``, which is committed at the end.
+
+    An exception leaves it uncommitted. ``RolledBack``: Postgres undid all of it. ``CommitUnknown``: the
+    connection broke, at the COMMIT or before it.
+    """
+    kept = _link.connection, _link.pid, _link.cursors
+    _link.connection, _link.pid, _link.cursors, _link.joined = other, os.getpid(), {}, True
+    try:
+        other.execute(f"SET LOCAL idle_in_transaction_session_timeout = '{_COMMIT_PAUSE}s'")
+        yield
+        if armed_commit():
+            kill_after_sending(other, "COMMIT", {})
+        other.commit()
+    except (*_REPEATABLE, pg.IdleInTransactionSessionTimeout) as error:
+        raise _rolled_back(error) from error
+    except psycopg.OperationalError as error:
+        raise _translate(error) from error
+    finally:
+        (_link.connection, _link.pid, _link.cursors), _link.joined = kept, False
+
+
+def _give_up_or_go_on(
+    link: psycopg.Connection[Row], attempt: int, error: psycopg.OperationalError
+) -> None:
     # A deadlock aborts the whole transaction: one statement of it cannot be repeated alone.
-    return link.info.transaction_status != psycopg.pq.TransactionStatus.IDLE
+    if link.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
+        raise error
+    if attempt == _REPEATS - 1:
+        raise _rolled_back(error) from error
+
+
+def _rolled_back(error: psycopg.Error) -> RolledBack:
+    return RolledBack(f"The journal rolled back, to be tried again: {_first_line(error)}")
 
 
 def _translate(error: psycopg.OperationalError) -> JournalUnavailable:

@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from sqlalchemy import ARRAY, CheckConstraint, Identity, Text, text
+from sqlalchemy import ARRAY, CheckConstraint, Identity, Index, Text, text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from models.rows import NOW, Base
@@ -35,9 +35,13 @@ class Effect(Base):
     token: Mapped[int]
     """The claim that sent it last; only its holder may settle an intended effect."""
     attempt: Mapped[int]
+    nonce: Mapped[str] = mapped_column(server_default=text("''"))
+    """Marks the latest send, so that an intent whose COMMIT was not answered is known again."""
     sends: Mapped[int] = mapped_column(server_default=text("1"))
     """Times that the request may have left. Never goes down."""
     pardoned_sends: Mapped[int] = mapped_column(server_default=_ZERO)
+    earlier_doubt: Mapped[bool] = mapped_column(server_default=text("false"))
+    """A send before the latest may have happened: a refusal of the latest proves nothing."""
     start_id: Mapped[str]
     worker: Mapped[str]
     pid: Mapped[int]
@@ -139,7 +143,13 @@ class Compensation(Base):
     requested_by: Mapped[str]
     reason: Mapped[str] = mapped_column(server_default=text("''"))
     queue: Mapped[str]
+    """Where the next of them is undone: workers with the tool's code listen there."""
+    run_state: Mapped[str]
+    run_reason: Mapped[str | None]
+    run_detail: Mapped[str | None]
+    """What the run said of itself when it was asked for; it says so again in the end."""
     failures: Mapped[int] = mapped_column(server_default=_ZERO)
+    """Goes at it, counted before a tool's code runs. Never goes down; progress pardons them."""
     pardoned_failures: Mapped[int] = mapped_column(server_default=_ZERO)
     doer: Mapped[str | None]
     doer_until: Mapped[datetime | None]
@@ -149,7 +159,13 @@ class Compensation(Base):
     finished_at: Mapped[datetime | None]
     revision: Mapped[int] = mapped_column(server_default=_ZERO)
 
-    __table_args__ = (CheckConstraint("state IN ('undoing', 'blocked', 'done')", "state"),)
+    __table_args__ = (
+        CheckConstraint("state IN ('undoing', 'blocked', 'done')", "state"),
+        CheckConstraint(
+            "(doer IS NULL) = (doer_until IS NULL) AND (doer IS NULL OR state = 'undoing')", "doer"
+        ),
+        Index("ix_compensation_open", "run_id", postgresql_where=text("state <> 'done'")),
+    )
 
 
 class Rewind(Base):

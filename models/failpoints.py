@@ -3,10 +3,14 @@
 ``ONWARD_FAILPOINTS="P4:kill@contract-review.read,S4:kill"`` arms the points; ``@`` narrows one to a step's
 Celery name. Each fires once over all processes: whoever creates its marker file in
 ``ONWARD_FAILPOINT_DIR`` first. The marker is also how a test knows that its fault fired.
+
+A fault kit that plays many faults at once, each in a run of its own, chooses by itself: ``choose_with``.
 """
 
 import os
 import signal
+import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -62,34 +66,62 @@ def parse(spec: str) -> dict[FailPoint, Armed]:
 
 _ACTIONS: "Mapping[str, signal.Signals]" = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}
 _armed = parse(os.environ.get("ONWARD_FAILPOINTS", ""))
-_next_commit: tuple[FailPoint, str] | None = None
+
+#: (point, the step's Celery name, the effect's key) -> the action to take there, if any.
+Choose = Callable[[FailPoint, str | None, str | None], str | None]
 
 
-def failpoint(point: FailPoint, step_name: str | None = None) -> None:
-    """Kill or stop this process if the point is armed for the step and has not fired yet."""
-    if _armed and _takes(point, step_name):
-        os.kill(os.getpid(), _ACTIONS[_armed[point].action])
+@dataclass(frozen=True, slots=True)
+class _Commit:
+    """The statement to die in. The heartbeat's statements run beside it, on a thread of their own."""
+
+    point: FailPoint
+    step_name: str
+    about: str | None
+    thread: int
+
+
+_next_commit: _Commit | None = None
+
+
+def choose_with(choose: Choose | None) -> None:
+    """Let this process ask ``choose`` at each point, instead of what the environment arms."""
+    global _choose  # noqa: PLW0603 - one word of process state, set before any step runs
+    _choose = choose
+
+
+def failpoint(point: FailPoint, step_name: str | None = None, about: str | None = None) -> None:
+    """Kill or stop this process if the point is armed for the step and has not fired yet.
+
+    ``about`` is the key of the effect that the point lies in.
+    """
+    if _choose is not None and (action := _choose(point, step_name, about)) is not None:
+        os.kill(os.getpid(), _ACTIONS[action])
 
 
 def arm_commit(step_name: str) -> None:
     """P5: let the next statement be sent and this process die before its answer."""
-    _arm(FailPoint.P5, step_name)
+    _arm(FailPoint.P5, step_name, None)
 
 
-def arm_effect_commit(step_name: str) -> None:
+def arm_effect_commit(step_name: str, about: str) -> None:
     """E5: the same for the settlement of an effect."""
-    _arm(FailPoint.E5, step_name)
+    _arm(FailPoint.E5, step_name, about)
 
 
-def _arm(point: FailPoint, step_name: str) -> None:
-    global _next_commit  # noqa: PLW0603 - one word of process state, set and read on one thread
-    if _armed and point in _armed and _armed[point].step_name in (None, step_name):
-        _next_commit = point, step_name
+def _arm(point: FailPoint, step_name: str, about: str | None) -> None:
+    global _next_commit  # noqa: PLW0603 - one word of process state, guarded by the thread it names
+    if _choose is not None:
+        _next_commit = _Commit(point, step_name, about, threading.get_ident())
 
 
 def armed_commit() -> bool:
     """Whether the statement about to run is the one to die in (see ``arm_commit``)."""
-    return _next_commit is not None and _takes(*_next_commit)
+    global _next_commit  # noqa: PLW0603 - see ``_arm``
+    if (due := _next_commit) is None or due.thread != threading.get_ident():
+        return False
+    _next_commit = None
+    return _choose is not None and _choose(due.point, due.step_name, due.about) is not None
 
 
 def kill_after_sending(
@@ -97,23 +129,30 @@ def kill_after_sending(
     statement: LiteralString,
     params: "Mapping[str, object]",
 ) -> None:
-    """Put the statement on the wire and die without reading what the server says."""
+    """Put the statement on the wire, with its COMMIT, and die without reading what the server says."""
     import psycopg  # noqa: PLC0415 - only a process that is about to die needs it
 
     text = psycopg.ClientCursor(connection).mogrify(statement, params)
+    if connection.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
+        text += "; COMMIT"  # the last statement of a transaction of several
     connection.pgconn.send_query(text.encode())
     while connection.pgconn.flush():
         pass
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _takes(point: FailPoint, step_name: str | None) -> bool:
+def _choice_of_environment(
+    point: FailPoint, step_name: str | None, _about: str | None
+) -> str | None:
     armed = _armed.get(point)
     if armed is None or armed.step_name not in (None, step_name):
-        return False
+        return None
     marker = Path(os.environ["ONWARD_FAILPOINT_DIR"]) / point.value
     try:
         marker.touch(exist_ok=False)
     except FileExistsError:
-        return False
-    return True
+        return None
+    return armed.action
+
+
+_choose: Choose | None = _choice_of_environment if _armed else None

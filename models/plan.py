@@ -54,6 +54,7 @@ class PlanNode:
         False  #: of a join: a failed member arrives as an error value instead of ending the run
     )
     untracked: bool = False  #: does I/O that Onward cannot see; never repeated blindly
+    has_lookup: bool = False  #: of an untracked step: it can be asked whether it was done
     rate_limit: float | None = None  #: claims a second, over the whole cluster
     throttle: str | None = None  #: name of the token bucket that rate_limit draws from
 

@@ -134,6 +134,7 @@ class Plan(Base):
     join_index: Mapped[int | None]
     tolerant: Mapped[bool] = mapped_column(server_default=text("false"))
     untracked: Mapped[bool] = mapped_column(server_default=text("false"))
+    has_lookup: Mapped[bool] = mapped_column(server_default=text("false"))
     rate_limit: Mapped[float | None]
     throttle: Mapped[str | None]
     inserted_by: Mapped[str | None]

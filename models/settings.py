@@ -58,6 +58,10 @@ class Settings(BaseSettings):
     look_pause_max: float = 300.0
     lookup_failure_limit: int = 20  #: look-ups that failed in a row before a person is asked
 
+    alert_command: str = ""  #: run for each newly blocked run and each stale sweep; JSON on its stdin
+    alert_webhook: str = ""  #: the same JSON, sent there by POST
+    alert_timeout: float = 10.0
+
     crash_limit: int = 3  #: observed deaths of the process that ran the step
     lost_limit: int = 10  #: owners that fell silent without a proven death
     output_limit: int = 256 * 1024  #: bytes of one recorded value

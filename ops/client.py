@@ -11,19 +11,22 @@ with the same input is the same run, whoever submits it and how often.
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from models.decoding import decode
 from models.errors import OnwardError, UndecodableValue
 from models.ids import check_identifier, new_batch_id, new_nonce
-from models.journal import history, runs
+from models.journal import compensations, history, runs, submitting
+from models.journal.compensations import Requested
 from models.journal.errors import JournalUnavailable
 from models.journal.runs import Cancellation
 from models.journal.values import Wakeup
-from models.states import SETTLED_RUN_STATES, RunState
-from recovery import watch
+from models.states import SETTLED_RUN_STATES, BlockReason, RunState
+from recovery import wake, watch
 from tasks import registry, starting
+from tasks.errors import AgentsError
 from tasks.workflow import Workflow
 
 if TYPE_CHECKING:
@@ -72,9 +75,13 @@ class Run:
         """See ``result``."""
         return result(self.run_id, timeout)
 
-    def cancel(self, *, by: str, reason: str) -> Cancellation:
+    def cancel(self, *, by: str, reason: str, compensate: bool = False) -> Cancellation:
         """See ``cancel``."""
-        return cancel(self.run_id, by=by, reason=reason)
+        return cancel(self.run_id, by=by, reason=reason, compensate=compensate)
+
+    def compensate(self, *, by: str, reason: str, only: Sequence[str] = ()) -> Requested:
+        """See ``compensate``."""
+        return compensate(self.run_id, by=by, reason=reason, only=only)
 
     def __str__(self) -> str:
         return self.run_id
@@ -103,8 +110,8 @@ def submit(
         _name(workflow), given, key=key, run_id=run_id, batch_id=batch_id, priority=priority
     )
     if batch_id is not None:
-        runs.create_batch(batch_id, batch_id)
-    submitted = runs.submit(prepared)
+        submitting.create_batch(batch_id, batch_id)
+    submitted = submitting.submit(prepared)
     _publish(submitted.wakeups)
     return Run(submitted.run_id, submitted.created)
 
@@ -125,10 +132,10 @@ def submit_batch(
         starting.prepare(name, given, key=key, batch_id=batch_id, priority=priority)
         for given, key in zip(inputs, keys, strict=True)
     ]
-    runs.create_batch(batch_id, label or batch_id)
+    submitting.create_batch(batch_id, label or batch_id)
     made = []
     for submission in prepared:
-        submitted = runs.submit(submission)
+        submitted = submitting.submit(submission)
         _publish(submitted.wakeups)
         made.append(Run(submitted.run_id, submitted.created))
     return Batch(batch_id, tuple(made))
@@ -183,10 +190,20 @@ def recorded(run: Run | str) -> history.Outcome:
                 f"Run {run_id} failed: {ended.detail or ended.reason}. Its completed steps are kept; "
                 f"`onward runs retry {run_id}` tries again from there."
             )
+        case RunState.BLOCKED if ended.reason == BlockReason.COMPENSATION_FAILED:
+            raise RunBlocked(
+                f"What run {run_id} did could not all be undone: {ended.detail}. Once the cause is gone, "
+                f"`onward runs compensate {run_id}` goes on; `onward effects resolve` gives an undo up."
+            )
         case RunState.BLOCKED:
             raise RunBlocked(
                 f"Run {run_id} is blocked by {ended.reason}: {ended.detail}. Once the cause is gone, "
                 f"`onward runs resume {run_id}` goes on from there."
+            )
+        case RunState.COMPENSATED if ended.cancelled_by is None:
+            raise RunFailed(
+                f"Run {run_id} failed, and what it did was undone: {ended.detail or ended.reason}. That is for "
+                f"good: submit a new run instead."
             )
         case RunState.CANCELLED | RunState.COMPENSATED:
             raise RunCancelled(
@@ -196,13 +213,34 @@ def recorded(run: Run | str) -> history.Outcome:
             raise _unfinished(run_id)
 
 
-def cancel(run: Run | str, *, by: str, reason: str) -> Cancellation:
+def cancel(run: Run | str, *, by: str, reason: str, compensate: bool = False) -> Cancellation:
     """Cancel a run for good, once: cancelling again returns the first cancellation.
 
-    Steps in the air finish first; ``wait`` tells when the run has come to rest.
+    Steps in the air finish first; ``wait`` tells when the run has come to rest. With ``compensate`` what it
+    did is undone then, also when it was cancelled before.
     """
+    run_id, cancellation_id = _id(run), f"cancel-{new_nonce()}"
     check_identifier("by", by)
-    return runs.cancel(_id(run), by=by, reason=reason, cancellation_id=f"cancel-{new_nonce()}")
+    if not compensate:
+        return runs.cancel(run_id, by=by, reason=reason, cancellation_id=cancellation_id)
+    cancelled, _ = compensations.cancel_and_request(
+        run_id, by=by, reason=reason, cancellation_id=cancellation_id
+    )
+    _publish_undoing(run_id)
+    return cancelled
+
+
+def compensate(run: Run | str, *, by: str, reason: str, only: Sequence[str] = ()) -> Requested:
+    """Undo what a failed, blocked or cancelled run did, last effect first; ``wait`` tells when that is over.
+
+    ``only`` names effects by their keys: those alone are undone, of a completed run as well, and the run
+    stays what it is. Asking again changes nothing, but for what could not be undone: that is tried anew.
+    """
+    run_id = _id(run)
+    check_identifier("by", by)
+    asked = compensations.request(run_id, by=by, reason=reason, only=only)
+    _publish_undoing(run_id)
+    return asked
 
 
 def app() -> "Celery":
@@ -216,6 +254,12 @@ def _publish(wakeups: Sequence[Wakeup]) -> None:
     from tasks.publishing import publish  # noqa: PLC0415 - with the app it belongs to
 
     publish(app(), wakeups)
+
+
+def _publish_undoing(run_id: str) -> None:
+    """Now instead of at the next ``wake``, where this process has the agents."""
+    with suppress(AgentsError):
+        wake.publish_undoing(app(), run_id=run_id)
 
 
 def _name(workflow: "str | Workflow[...]") -> str:

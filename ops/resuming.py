@@ -7,10 +7,11 @@ touched. Counters stay: what was counted is pardoned, so limits start anew and t
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from models.journal import history, overview, runs
+from models.journal import history, overview, resolving, runs, stories
 from models.journal.errors import Refused
 from models.journal.history import RunView, StepView
-from models.states import BlockReason, RunState, StepState
+from models.journal.stories import EffectView
+from models.states import BlockReason, EffectClass, RunState, StepState
 from ops import client
 from recovery import wake
 from recovery.sweep import sweep_once
@@ -31,6 +32,7 @@ class Preview:
         str, ...
     ]  #: stopped; run again, ``(untracked)`` where Onward cannot see what they did
     asked: tuple[str, ...]  #: the outside world is asked about their effects first
+    questions: tuple[str, ...]  #: what it is asked, effect by effect
     left: tuple[str, ...]  #: stay stopped, with the reason
     moving: tuple[str, ...]  #: under way or due; not touched
     ahead: int  #: planned and not reached yet
@@ -48,7 +50,10 @@ class BatchPreview:
     reused: tuple[str, ...] = ()  #: completed runs
     steps_reused: int = 0  #: completed steps of all runs
     again: tuple[str, ...] = ()  #: stopped runs that go on from their last completed step
-    asked: tuple[str, ...] = ()
+    asked: tuple[
+        str, ...
+    ] = ()  #: stopped runs about whose effects the outside world is asked first
+    questions: tuple[str, ...] = ()  #: what it is asked, effect by effect
     left: tuple[str, ...] = ()  #: stay stopped, with the reason
     moving: tuple[str, ...] = ()
 
@@ -66,25 +71,39 @@ def preview(run_id: str) -> Preview:
     run, steps = history.get_run(run_id), history.list_steps(run_id)
     over = run.state in _OVER
     stopped = [] if over else [step for step in steps if _is_stopped(step)]
-    asked = [step for step in stopped if step.block_reason == BlockReason.UNKNOWN_EFFECT]
-    again = [step for step in stopped if step not in asked]
+    doubtful = [step for step in stopped if step.block_reason in _DOUBTFUL]
+    doubts = [] if over else stories.in_doubt([run_id])
+    asked = {effect.step_key for effect in doubts if _can_be_asked(effect)}
     moving = [step for step in steps if step.state in _MOVING and step not in stopped]
     return Preview(
         run_id=run_id, state=run.state,
         reused=tuple(step.step_key for step in steps if step.state == StepState.COMPLETED),
-        again=tuple(f"{step.step_key}{' (untracked)' * step.untracked}" for step in again),
-        asked=tuple(step.step_key for step in asked),
-        left=(f"the run is {run.state}",) if over else (),
+        again=tuple(
+            f"{step.step_key}{' (untracked)' * step.untracked}"
+            for step in stopped if step not in doubtful
+        ),
+        asked=tuple(step.step_key for step in doubtful if step.step_key in asked),
+        questions=_questions(doubts),
+        left=(f"the run is {run.state}",) if over else _for_person(doubts),
         moving=() if over else tuple(step.step_key for step in moving),
         ahead=0 if over else sum(step.state == "not_reached" for step in steps),
     )  # fmt: skip
 
 
 def resume(run_id: str, *, by: str) -> list[str]:
-    """Send a run's stopped steps back and their messages out; returns their keys. Raises ``Refused``."""
-    keys = runs.send_back(run_id, by=by)
+    """Send a run's stopped steps back and their messages out; returns their keys. Raises ``Refused``.
+
+    What waits for a person is looked up once more where it can be: its step goes on with what is found.
+    """
+    asked = resolving.ask_again(run_id, by=by)
+    try:
+        keys = runs.send_back(run_id, by=by)
+    except Refused:
+        if not asked:
+            raise
+        keys = []
     _send(run_id)
-    return keys
+    return list(dict.fromkeys([*keys, *asked.values()]))
 
 
 def preview_recovery(batch_id: str) -> BatchPreview:
@@ -102,9 +121,9 @@ def preview_retry(batch_id: str) -> BatchPreview:
 
 
 def recover_batch(plan: BatchPreview, *, by: str) -> Resumed:
-    """Take over what lost its owner, everywhere; send the batch's blocked runs on."""
+    """Take over what lost its owner, everywhere; send the batch's blocked runs on, asking what is in doubt."""
     sweep_once(client.app())
-    return retry_batch(plan, by=by)
+    return retry_runs([*plan.again, *plan.asked], by=by)
 
 
 def retry_batch(plan: BatchPreview, *, by: str) -> Resumed:
@@ -126,6 +145,30 @@ def retry_runs(run_ids: Iterable[str], *, by: str) -> Resumed:
 _MOVING = (StepState.PENDING, StepState.RUNNING, StepState.WAITING, StepState.UNKNOWN)
 
 
+#: Blocks about which the outside world, or a person, knows more.
+_DOUBTFUL = (BlockReason.UNKNOWN_EFFECT, BlockReason.JOURNAL_REWOUND)
+
+
+def _can_be_asked(effect: EffectView) -> bool:
+    """What can neither be repeated nor asked about is a person's."""
+    return effect.person is None or effect.effect_class != EffectClass.ONCE
+
+
+def _questions(doubts: Sequence[EffectView]) -> tuple[str, ...]:
+    return tuple(
+        f"{effect.tool}: did {effect.key} happen?" for effect in doubts if _can_be_asked(effect)
+    )
+
+
+def _for_person(doubts: Sequence[EffectView]) -> tuple[str, ...]:
+    return tuple(
+        f"{effect.step_key}: effect {effect.key} of {effect.tool} needs a person ({effect.person}): "
+        f"`onward effects resolve {effect.key}`"
+        for effect in doubts
+        if not _can_be_asked(effect)
+    )
+
+
 def _is_stopped(step: StepView) -> bool:
     """Failed on a branch that is still there (a tolerated failure has ended its own), or blocked."""
     failed = step.state == StepState.FAILED and step.finished_at is None
@@ -135,7 +178,8 @@ def _is_stopped(step: StepView) -> bool:
 def _preview(batch_id: str, *, again: RunState, advice: str) -> BatchPreview:
     overview.get_batch(batch_id)
     found = history.list_runs(batch_id=batch_id, limit=_EVERY_RUN)[::-1]
-    asked = [run for run in found if (run.state, run.reason) == (again, BlockReason.UNKNOWN_EFFECT)]
+    asked = [run for run in found if run.state == again and run.reason in _DOUBTFUL]
+    doubts = stories.in_doubt([run.run_id for run in found if run.state not in _OVER])
 
     def ids(*states: RunState) -> tuple[str, ...]:
         return tuple(run.run_id for run in found if run.state in states and run not in asked)
@@ -144,8 +188,8 @@ def _preview(batch_id: str, *, again: RunState, advice: str) -> BatchPreview:
     return BatchPreview(
         batch_id=batch_id, reused=ids(RunState.COMPLETED),
         steps_reused=sum(run.completed_steps for run in found), again=ids(again),
-        asked=tuple(run.run_id for run in asked),
-        left=_left(found, stays, advice=advice),
+        asked=tuple(run.run_id for run in asked), questions=_questions(doubts),
+        left=(*_left(found, stays, advice=advice), *_for_person(doubts)),
         moving=ids(RunState.PENDING, RunState.RUNNING, RunState.WAITING),
     )  # fmt: skip
 

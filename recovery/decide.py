@@ -24,6 +24,11 @@ class Reconcile:
 
 
 @dataclass(frozen=True, slots=True)
+class LookUp:
+    """What it does cannot be seen, but it says how to ask: ask before it is repeated or given up."""
+
+
+@dataclass(frozen=True, slots=True)
 class Cancel:
     """Its run was cancelled and nothing of the step is in doubt."""
 
@@ -36,7 +41,7 @@ class Block:
     detail: str
 
 
-Decision: TypeAlias = Requeue | Reconcile | Cancel | Block
+Decision: TypeAlias = Requeue | Reconcile | LookUp | Cancel | Block
 
 
 def decide(
@@ -45,6 +50,8 @@ def decide(
     """Ask the world first; obey a person; repeat only what is safe; never loop on a poison step."""
     if step.unsettled_effects:
         return Reconcile()
+    if step.untracked and step.has_lookup:
+        return LookUp()
     if step.cancel_requested:
         return Cancel()
     if step.untracked:
@@ -65,11 +72,14 @@ def decide(
             f"step {step.step_key!r} lost {step.lost} owners without a trace; look at the workers that ran "
             "it, then `onward runs retry`",
         )
-    return Requeue(after=backoff(step.crashes + step.lost))
+    return Requeue(after=backoff(max(step.crashes + step.lost, step.sends)))
 
 
 def backoff(losses: int) -> float:
-    """At once after the first loss, then doubling: a host that dies again and again is given time."""
+    """At once after the first loss, then doubling: a host that dies again and again is given time.
+
+    So is a provider that leaves the same request unanswered again and again.
+    """
     if losses <= 1:
         return 0.0
     return min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** min(losses - 2, _DOUBLINGS_MAX))

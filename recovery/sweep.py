@@ -1,8 +1,9 @@
 """One pass over everything that does not move by itself. Safe to run at any time, any number of times.
 
     (a) running, lease over      -> unknown, with its attempt row and one event
-    (b) unknown and due          -> decide -> pending | blocked | cancelled
-    (c) pending, message lost    -> published again (``wake``)
+    (b) unknown and due          -> decide -> pending | blocked | cancelled, or looked up first
+        intents left behind      -> in doubt: nothing of a step is given up before they are looked up
+    (c) pending, message lost    -> published again (``wake``); so are look-ups and undos
     (d) waiting, condition met   -> pending
     (e) held or cancelled runs   -> their branches end, the run gets its final state
 
@@ -20,17 +21,21 @@ from typing import TypeVar
 from celery import Celery
 
 from models.failpoints import FailPoint, failpoint
-from models.journal import rescue, runs, workers
+from models.journal import compensations, doubts, losing, rescue, runs, untracked, workers
+from models.journal.branches import START
 from models.journal.errors import JournalUnavailable
+from models.journal.untracked import Ask
 from models.journal.values import BranchRef, StaleStep
 from models.messages import describe
 from models.settings import settings
 from models.states import BlockReason
-from recovery.decide import Block, Cancel, Decision, Reconcile, Requeue, decide
-from recovery.wake import publish_due
+from recovery import sending
+from recovery.decide import Block, Cancel, Decision, LookUp, Reconcile, Requeue, decide
+from recovery.wake import publish_due, publish_lookups, publish_undoing
 
 _log = logging.getLogger("onward.sweep")
 SET_ASIDE = 60.0  #: seconds until a row that could not be handled is tried again
+RECONCILING = 60.0  #: seconds; what a step waits for wakes it, so this is for what went unnoticed
 SWEEP_LOCK = 0x5357_4550  #: any fixed number of ours
 
 T = TypeVar("T")
@@ -42,12 +47,15 @@ class Swept:
     """What one pass did."""
 
     expired: int = 0
+    doubted: int = 0
     requeued: int = 0
     blocked: int = 0
     cancelled: int = 0
     woken: int = 0
     settled: int = 0
+    reopened: int = 0
     published: int = 0
+    asked: int = 0
     isolated: int = 0
 
     def __str__(self) -> str:
@@ -79,47 +87,72 @@ def sweep_once(app: Celery) -> Swept | None:
 def recover_run(app: Celery, run_id: str) -> Swept:
     """Decide and publish one run's unknown steps now: the fast path after an observed death."""
     swept = Swept()
-    _decide_all(rescue.unknown_steps(limit=settings().sweep_batch, run_id=run_id), swept)
+    stale = rescue.unknown_steps(limit=settings().sweep_batch, run_id=run_id)
+    asks = _decide_all(stale, swept)
     failpoint(FailPoint.S4)
-    swept.published = publish_due(app, run_id=run_id)
+    _publish(app, swept, asks=asks, run_id=run_id)
+    return swept
+
+
+def go_on_with(app: Celery, step: StaleStep) -> Swept:
+    """Decide and publish one step as it was just seen."""
+    swept = Swept()
+    asks = _decide_all([step], swept)
+    _publish(app, swept, asks=asks, run_id=step.run_id)
     return swept
 
 
 def _pass(app: Celery) -> Swept:
     swept, batch = Swept(), settings().sweep_batch
-    for refs in _batches(rescue.expired):
+    for refs in _batches(losing.expired):
         swept.isolated += in_halves(refs, lambda part: _expire(part, swept))
+    asks: list[Ask] = []
     for stale in _batches(rescue.unknown_steps):
-        _decide_all(stale, swept)
+        asks += _decide_all(stale, swept)
     failpoint(FailPoint.S4)
+    while (strays := doubts.doubt_strays(limit=batch)) > 0:
+        swept.doubted += strays
     while (woken := rescue.wake_waiting(limit=batch)) > 0:
         swept.woken += woken
     for refs in _batches(rescue.cancellable):
         swept.isolated += in_halves(refs, lambda part: _cancel(part, swept))
     _settle_held(swept, batch)
-    swept.published = publish_due(app)
+    swept.reopened = len(compensations.reopen_resolved())
+    _publish(app, swept, asks=asks)
     return swept
+
+
+def _publish(app: Celery, swept: Swept, *, asks: Sequence[Ask], run_id: str | None = None) -> None:
+    swept.published = publish_due(app, run_id=run_id)
+    swept.asked = publish_lookups(app, run_id=run_id)
+    swept.asked += sending.send(app, [sending.look_up_step(ask) for ask in asks])
+    publish_undoing(app, run_id=run_id)
 
 
 def _batches(read: Callable[..., Sequence[Row]]) -> Iterator[Sequence[Row]]:
     """Everything a query finds, each row once however its batch fares."""
-    after = rescue.START
+    after = START
     while rows := read(limit=settings().sweep_batch, after=after):
         yield rows
         after = (rows[-1].run_id, rows[-1].branch)
 
 
 def _expire(part: Sequence[BranchRef], swept: Swept) -> None:
-    swept.expired += rescue.expire(part)
+    swept.expired += losing.expire(part)
 
 
-def _decide_all(stale: Sequence[StaleStep], swept: Swept) -> None:
+def _decide_all(stale: Sequence[StaleStep], swept: Swept) -> list[Ask]:
+    """Act on what is decided about each; returns the look-ups to send for untracked steps."""
+    asks: list[Ask] = []
     decided = [(step, decide(step)) for step in stale]
     again = [(step, choice) for step, choice in decided if isinstance(choice, Requeue)]
     swept.isolated += in_halves(again, lambda part: _requeue(part, swept), aside=_set_aside)
     for one in decided:
         if not isinstance(one[1], Requeue):
-            swept.isolated += in_halves([one], lambda part: _act(*part[0], swept), aside=_set_aside)
+            swept.isolated += in_halves(
+                [one], lambda part: asks.extend(_act(*part[0], swept)), aside=_set_aside
+            )
+    return asks
 
 
 def _requeue(part: Sequence[tuple[StaleStep, Requeue]], swept: Swept) -> None:
@@ -127,7 +160,7 @@ def _requeue(part: Sequence[tuple[StaleStep, Requeue]], swept: Swept) -> None:
     swept.requeued += rescue.requeue(refs, [choice.after for _, choice in part])
 
 
-def _act(step: StaleStep, choice: Decision, swept: Swept) -> None:
+def _act(step: StaleStep, choice: Decision, swept: Swept) -> list[Ask]:
     match choice:
         case Block(reason, detail):
             failed = reason == BlockReason.POISON_STEP
@@ -135,12 +168,13 @@ def _act(step: StaleStep, choice: Decision, swept: Swept) -> None:
         case Cancel():
             swept.cancelled += len(rescue.cancel_branches([_ref(step)]))
         case Reconcile():
-            detail = f"step {step.step_key!r} has {step.unsettled_effects} effects whose outcome is not known"
-            swept.blocked += rescue.block(
-                _ref(step), BlockReason.UNKNOWN_EFFECT, detail=detail, failed=False
-            )
+            swept.doubted += doubts.doubt_step(_ref(step), pause=RECONCILING)
+        case LookUp():
+            asked = untracked.ask(_ref(step))
+            return [] if asked is None else [asked]
         case Requeue():
             raise AssertionError("requeued in batches")
+    return []
 
 
 def _settle_held(swept: Swept, batch: int) -> None:

@@ -3,7 +3,8 @@
 For each run: every completed step has its output and the digests it was recorded with; its input is what
 its predecessor left; each step was planned and follows what the plan says it follows; each branch was
 claimed with tokens 1, 2, 3, ... of which each ended in exactly one way; a completed run has a result and
-nothing left in motion. Reads only; what is found is told to whoever asks, or filed as an event.
+nothing left in motion; its effects are settled (``verify_effects``). Reads only; what is found is told to
+whoever asks, or filed as an event.
 """
 
 import logging
@@ -15,6 +16,8 @@ from models.journal import events, evidence, workers
 from models.journal.evidence import Evidence, PlanFact, StepFact
 from models.plan import InputKind
 from models.states import RunState, StepState
+from recovery import verify_effects
+from recovery.findings import Finding
 
 _log = logging.getLogger("onward.verify")
 
@@ -25,20 +28,22 @@ _SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing that does not hold: a word to search for, where, and a sentence."""
+class Verdict:
+    """What does not hold, and what is told beside: effects behind the results' backs, undone or not."""
 
-    word: str
-    where: str
-    sentence: str
-
-    def __str__(self) -> str:
-        return f"{self.word} ({self.where}): {self.sentence}"
+    findings: list[Finding]
+    left_over: list[str]
 
 
 def verify(run_id: str) -> list[Finding]:
     """Everything about a run that does not hold; empty when all does. Raises ``UnknownRun``."""
     return judge(evidence.of_run(run_id))
+
+
+def look(run_id: str) -> Verdict:
+    """``verify``, and what people want to know beside. Raises ``UnknownRun``."""
+    facts = evidence.of_run(run_id)
+    return Verdict(judge(facts), verify_effects.left_over(facts))
 
 
 def verify_recovered(*, limit: int = _PASS_LIMIT) -> dict[str, list[Finding]]:
@@ -70,6 +75,7 @@ def judge(facts: Evidence) -> list[Finding]:
         *_of_plan(facts),
         *_of_joins(facts),
         *_of_claims(facts),
+        *verify_effects.of_effects(facts),
     ]
 
 

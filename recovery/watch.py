@@ -3,14 +3,16 @@
 import itertools
 import logging
 import time
-from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from models import database
 from models.journal import reads, workers
 from models.journal.errors import UnknownRun
 from models.settings import settings
-from recovery.reasons import BranchFacts, Reason, explain
+from recovery import rewind
+from recovery.reasons import BranchFacts, DoubtFacts, Reason, UndoFacts, explain
 
 _log = logging.getLogger("onward.watch")
 _STUCK_LIMIT = 10_000  #: branches looked at in one pass
@@ -31,10 +33,11 @@ def stuck_runs() -> dict[str, Reason]:
 
 
 def watch_once() -> dict[str, Reason]:
-    """Log what is stuck and by which reason, when that changes; recorded as a pass, so silence shows."""
+    """Take the journal's pulse; log what is stuck and why, when that changes. A pass, so silence shows."""
     global _last_said  # noqa: PLW0603 - one process watches, and says a thing once
     started = time.monotonic()
     workers.begin_pass("watch")
+    rewind.beat_once()
     stuck = stuck_runs()
     counts = Counter(reason.word for reason in stuck.values())
     detail = (
@@ -64,22 +67,22 @@ def sweep_health() -> tuple[bool, str]:
     return True, f"The last complete sweep is {age:.1f} s old."
 
 
-def _explained(rows: Iterable[database.Row]) -> Iterator[tuple[str, Reason]]:
-    served = _served()
+def _explained(rows: Sequence[database.Row]) -> Iterator[tuple[str, Reason]]:
+    served, run_ids = _served(), {row[0] for row in rows}
+    doubts = defaultdict(list)
+    for run_id, *doubt in reads.doubt_rows(run_ids):
+        doubts[run_id].append(_doubt(doubt))
+    undoing = {run_id: _undo(undo) for run_id, *undo in reads.undoing_rows(run_ids)}
     for head, group in itertools.groupby(rows, key=lambda row: row[:5]):
         run_id, state, hold, reason, detail = head
         branches = [_facts(row) for row in group if row[5] is not None]
         yield (
             run_id,
             explain(
-                state=state,
-                hold=hold,
-                reason=reason,
-                detail=detail,
-                branches=branches,
-                served=served,
+                state=state, hold=hold, reason=reason, detail=detail, branches=branches, served=served,
+                doubts=doubts[run_id], undoing=undoing.get(run_id),
             ),
-        )
+        )  # fmt: skip
 
 
 def _served() -> set[str]:
@@ -98,3 +101,14 @@ def _facts(row: database.Row) -> BranchFacts:
         due_in=row[11], lease_left=row[12], held_for=row[13], worker=row[14], publications=row[15],
         block_reason=row[16], error=row[17], progress=shown,
     )  # fmt: skip
+
+
+def _doubt(row: Sequence[Any]) -> DoubtFacts:
+    return DoubtFacts(
+        key=row[0], step_key=row[1], tool=row[2], is_undo=row[3], person=row[4], since=row[5],
+        lasts=row[6], due_in=row[7], looking=row[8], checks=row[9], last=row[10], queue=row[11],
+    )  # fmt: skip
+
+
+def _undo(row: Sequence[Any]) -> UndoFacts:
+    return UndoFacts(state=row[0], doing=row[1], due_in=row[2], queue=row[3], error=row[4])

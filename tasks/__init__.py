@@ -3,6 +3,32 @@
 from tasks import shadowing as _shadowing  # noqa: F401 - first: it refuses what the others would meet
 from tasks.canvas import group
 from tasks.context import Context
+from tasks.tools import (
+    Absent,
+    Effect,
+    Found,
+    NotSent,
+    Refused,
+    Tool,
+    Unanswered,
+    Undecided,
+    tool,
+)
 from tasks.workflow import Then, step, workflow
 
-__all__ = ["Context", "Then", "group", "step", "workflow"]
+__all__ = [
+    "Absent",
+    "Context",
+    "Effect",
+    "Found",
+    "NotSent",
+    "Refused",
+    "Then",
+    "Tool",
+    "Unanswered",
+    "Undecided",
+    "group",
+    "step",
+    "tool",
+    "workflow",
+]

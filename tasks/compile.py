@@ -213,6 +213,7 @@ class _Compiler:
             join_index=draft.join_index,
             tolerant=draft.tolerant,
             untracked=bound.options.untracked,
+            has_lookup=bound.options.lookup is not None,
             rate_limit=bound.options.rate_limit,
             throttle=bound.name if bound.options.rate_limit else None,
         )

@@ -2,13 +2,28 @@
 
 import logging
 from collections.abc import Callable
-from typing import Any, Self
+from typing import Any, Protocol, Self, TypeVar
 
 from models.ids import idempotency_key
+from tasks.direct import Answer, DirectCalls
+from tasks.errors import CallRefused
+from tasks.tool_base import Tool
 
 _log = logging.getLogger("onward.step")
 
 ReportProgress = Callable[[float, float | None, str | None], None]
+Request = TypeVar("Request")
+Result = TypeVar("Result")
+
+
+class Calls(Protocol):
+    """Who carries out ``ctx.call``: the ledger in a run, ``DirectCalls`` in a test."""
+
+    def call(self, tool: Tool[Any, Any], request: Any, *, name: str | None) -> Any: ...
+
+    async def acall(self, tool: Tool[Any, Any], request: Any, *, name: str | None) -> Any: ...
+
+    def enter_task(self) -> None: ...
 
 
 class Context:
@@ -19,9 +34,11 @@ class Context:
     """
 
     __slots__ = (
+        "_calls",
         "_log",
         "_report_progress",
         "_require_trust",
+        "_session",
         "attempt",
         "batch_id",
         "run_id",
@@ -40,6 +57,8 @@ class Context:
         attempt: int,
         require_trust: Callable[[], object],
         report_progress: ReportProgress,
+        calls: Calls,
+        session: Callable[[], Any] | None = None,
         batch_id: str | None = None,
     ) -> None:
         self.run_id = run_id
@@ -50,6 +69,8 @@ class Context:
         self.attempt = attempt
         self._require_trust = require_trust
         self._report_progress = report_progress
+        self._calls = calls
+        self._session = session
         self._log: logging.LoggerAdapter[logging.Logger] | None = None
 
     @property
@@ -59,6 +80,46 @@ class Context:
             marks = {"run_id": self.run_id, "step_key": self.step_key, "attempt": self.attempt}
             self._log = logging.LoggerAdapter(_log, marks)
         return self._log
+
+    def call(
+        self, tool: Tool[Request, Result], request: Request, *, name: str | None = None
+    ) -> Result:
+        """Ask the outside world for something, at most once over all attempts of this step.
+
+        The request is written down before it leaves and its result after it came. In another attempt the
+        same call, known by its place among the step's calls of this tool or by ``name``, gives the recorded
+        result. ``name`` is needed where that place is not fixed: in threads, in ``asyncio.gather``.
+
+        Raises what the tool raised when it did not happen (``Refused``, ``NotSent``). When it may have
+        happened, or a person is needed, the attempt ends here; do not catch ``BaseException`` around it.
+        """
+        result: Result = self._calls.call(tool, request, name=name)
+        return result
+
+    async def acall(
+        self, tool: Tool[Request, Result], request: Request, *, name: str | None = None
+    ) -> Result:
+        """``call`` for ``async def`` steps: the loop goes on meanwhile."""
+        result: Result = await self._calls.acall(tool, request, name=name)
+        return result
+
+    @property
+    def session(self) -> Any:
+        """A SQLAlchemy session on the journal's database, in the transaction that completes this step.
+
+        Opened when first used. What is done in it and the step's result are committed together or not at
+        all: an error, a lost lease or a crash undoes both, and the body runs again. Its ``commit`` and
+        ``rollback`` end a savepoint only. Calls of tools are refused from then on, since they cannot be undone.
+        """
+        if self._session is None:
+            raise CallRefused(
+                f"Step {self.step_key!r} has no session here: Context.for_test(session=...) takes one."
+            )
+        return self._session()
+
+    def enter_task(self) -> None:
+        """The asyncio task that calls this is the body's own; the engine does, before an async body."""
+        self._calls.enter_task()
 
     def progress(self, done: float, total: float | None = None, note: str | None = None) -> None:
         """Tell whoever watches how far this step is. Not durable, never needed for recovery."""
@@ -86,10 +147,13 @@ class Context:
         batch_id: str | None = None,
         require_trust: Callable[[], object] | None = None,
         report_progress: ReportProgress | None = None,
+        call: Answer | None = None,
+        session: Callable[[], Any] | None = None,
     ) -> Self:
         """A context for calling a step directly: ``read(Context.for_test(), uri)``.
 
-        Its lease is always trusted and progress goes nowhere unless you hand in functions.
+        Its lease is always trusted and progress goes nowhere unless you hand in functions. ``call(tool,
+        request)`` answers in place of the tools; without it they are executed, and nothing is recorded.
         """
         return cls(
             run_id=run_id,
@@ -100,6 +164,8 @@ class Context:
             attempt=attempt,
             require_trust=require_trust or _nothing,
             report_progress=report_progress or _nothing,
+            calls=DirectCalls(run_id, step_key, answer=call),
+            session=session,
         )
 
 

@@ -17,13 +17,14 @@ from celery import Celery, Task
 from models.errors import OnwardError
 from models.failpoints import FailPoint, failpoint
 from models.ids import new_nonce
-from models.journal import expanding, failing, publish, reads, steps
-from models.journal.errors import LeaseLost
+from models.journal import publish, reads, steps
+from models.journal.effect_values import Sender
 from models.journal.values import Carrier, Claimed, Completed, Output
 from models.settings import settings
-from tasks import inputs, logs, patience, processes, registry
-from tasks.compile import compile_insertion
+from tasks import inputs, logs, processes, registry
 from tasks.context import Context
+from tasks.effects import Ledger
+from tasks.errors import Stop
 from tasks.leases import Held, Keeper
 from tasks.outcomes import (
     Displaced,
@@ -31,14 +32,15 @@ from tasks.outcomes import (
     Interrupted,
     Outcome,
     Succeeded,
-    judge,
     refuse,
 )
 from tasks.progress import Progress
 from tasks.publishing import publish as send
+from tasks.recording import Recording, judged, marks
 from tasks.step import BoundStep, Then
 from tasks.sticky import Budget
-from tasks.worker import start_id, worker_name
+from tasks.transactional import Transaction
+from tasks.worker import ask_for_recovery, start_id, worker_name
 
 _log = logging.getLogger("onward.engine")
 
@@ -74,130 +76,71 @@ def _run(
     processes.mark_attempt(claimed.run_id, claimed.step_key, claimed.token)
     if claimed.attempt > 1:
         processes.kill_strays(claimed.run_id, claimed.step_key, claimed.token)
-    about = logs.about(**_marks(claimed))
+    about = logs.about(**marks(claimed))
     with about, keeper(os.getpid()).hold(claimed.lease, sent_at=sent_at) as held:
-        interruption, outcome = _body(bound, claimed, held)
-        failpoint(FailPoint.P4, bound.name)
-        recorded_at = time.monotonic()
-        completed = _record(bound, claimed, carrier, outcome=outcome, budget=budget)
+        ledger = Ledger(claimed, _sender(carrier), require_trust=held.require_trust)
+        with Transaction(claimed, bar=ledger.bar) as transaction:
+            ctx = _context(bound, claimed, held, ledger=ledger, transaction=transaction)
+            interruption, outcome = _body(bound, claimed, ctx, transaction)
+            outcome = _last_word(bound, claimed, ledger, outcome)
+            failpoint(FailPoint.P4, bound.name)
+            recorded_at = time.monotonic()
+            completed = Recording(bound, claimed, carrier, budget, transaction).record(outcome)
     failpoint(FailPoint.P6, bound.name)
     if time.monotonic() - recorded_at < settings().publish_grace:
         send(budget.app, completed.wakeups)
+    if isinstance(outcome, Interrupted) and outcome.decide_now:
+        ask_for_recovery(budget.app, claimed.run_id)
     failpoint(FailPoint.P7, bound.name)
     if interruption is not None:
         raise interruption
     return completed, recorded_at
 
 
-def _body(bound: BoundStep, claimed: Claimed, held: Held) -> tuple[BaseException | None, Outcome]:
+def _body(
+    bound: BoundStep, claimed: Claimed, ctx: Context, transaction: Transaction
+) -> tuple[BaseException | None, Outcome]:
     """Run the author's code. A shutdown comes back beside its outcome, to be raised once that is written."""
     try:
         claimed = inputs.gathered(claimed)
         args, kwargs, piped = inputs.read(claimed)
-        value = bound.call(_context(bound, claimed, held), args, kwargs, piped=piped)
+        with transaction.body():
+            value = bound.call(ctx, args, kwargs, piped=piped)
     except OnwardError as error:
-        return None, refuse(error) if inputs.is_final(error) else _judged(bound, claimed, error)
+        return None, refuse(error) if inputs.is_final(error) else judged(bound, claimed, error)
     except BaseException as error:
-        return (None if isinstance(error, Exception) else error), _judged(bound, claimed, error)
+        ends_here = isinstance(error, Exception | Stop | BaseExceptionGroup)
+        return (None if ends_here else error), judged(bound, claimed, error)
     then = value if isinstance(value, Then) else None
     try:
         text = bound.result.dump(then.value if then else value, limit=settings().output_limit)
     except OnwardError as error:
         return None, refuse(error)
     except MemoryError as error:
-        return None, _judged(bound, claimed, error)
+        return None, judged(bound, claimed, error)
     return None, Succeeded(Output(text, *inputs.digests(claimed, text)), then)
 
 
-def _judged(bound: BoundStep, claimed: Claimed, error: BaseException) -> Outcome:
-    spent = max(0, claimed.failures - claimed.pardoned_failures)
-    seed = f"{claimed.run_id}:{claimed.step_key}"
-    return judge(error, retry=bound.retry, failures=spent, seed=seed)
-
-
-def _record(
-    bound: BoundStep, claimed: Claimed, carrier: Carrier, *, outcome: Outcome, budget: Budget
-) -> Completed:
-    """Write the outcome, whatever it is. A displaced owner changes nothing; its result stays as evidence."""
-    nonce = new_nonce()
-    try:
-        match outcome:
-            case Succeeded():
-                return patience.recorded(
-                    lambda: _complete(
-                        bound, claimed, carrier, outcome=outcome, budget=budget, nonce=nonce
-                    ),
-                    confirmed=lambda: steps.led_to(claimed, carrier=carrier, nonce=nonce),
-                )
-            case Failed() | Interrupted():
-                patience.recorded(lambda: _end(claimed, carrier, outcome), confirmed=lambda: None)
-            case Displaced():
-                _log.warning("Step displaced: %s", outcome.error, extra=_marks(claimed))
-    except LeaseLost as lost:
-        _log.warning("Late outcome set aside: %s", lost, extra=_marks(claimed))
-        if isinstance(outcome, Succeeded):
-            steps.keep_evidence(claimed, outcome.output, worker=carrier.worker)
-    return Completed()
-
-
-def _complete(
-    bound: BoundStep,
-    claimed: Claimed,
-    carrier: Carrier,
-    *,
-    outcome: Succeeded,
-    budget: Budget,
-    nonce: str,
-) -> Completed:
-    if outcome.then is not None:
-        return _expand(bound, claimed, carrier, output=outcome.output, then=outcome.then)
-    if budget.allows(bound, claimed):
-        return steps.complete_and_claim(claimed, outcome.output, carrier=carrier, nonce=nonce)
-    return steps.complete(
-        claimed, outcome.output, worker=carrier.worker, successor=claimed.successor
-    )
-
-
-def _expand(
-    bound: BoundStep, claimed: Claimed, carrier: Carrier, *, output: Output, then: Then[object]
-) -> Completed:
-    try:
-        return expanding.complete_with(
-            claimed, output, worker=carrier.worker,
-            compile_insertion=lambda taken, planned: compile_insertion(
-                then.signature, workflow=registry.get_workflow(bound.workflow), branch=claimed.branch,
-                after=inputs.as_node(claimed), taken=taken, planned=planned,
-            ),
-        )  # fmt: skip
-    except LeaseLost:
-        raise
-    except OnwardError as error:
-        if not inputs.is_final(error):
-            raise
-        return _end(claimed, carrier, refuse(error))
-
-
-def _end(claimed: Claimed, carrier: Carrier, outcome: Failed | Interrupted) -> Completed:
-    facts = {"worker": carrier.worker, "error_type": outcome.error_type, "error": outcome.error}
-    extra = _marks(claimed)
-    match outcome:
-        case Interrupted():
-            _log.warning("Step interrupted: %s", outcome.error, extra=extra)
-            failing.interrupt(claimed, crashed=outcome.crashed, **facts)
-        case Failed(delay=delay) if delay is not None:
-            _log.warning("Step failed, again in %.1f s: %s", delay, outcome.error, extra=extra)
-            failing.retry(claimed, delay=delay, **facts)
-        case Failed():
-            _log.error("Step failed for good: %s", outcome.error, extra=extra)
-            failing.fail(claimed, **facts)
-    return Completed()
+def _last_word(bound: BoundStep, claimed: Claimed, ledger: Ledger, outcome: Outcome) -> Outcome:
+    """What the ledger says, whatever the body made of it: nothing ends with an effect in doubt."""
+    stop = ledger.close()
+    if isinstance(outcome, Displaced):
+        return outcome
+    ends = isinstance(outcome, Succeeded) or (isinstance(outcome, Failed) and outcome.delay is None)
+    if stop is None and ends:
+        stop = ledger.left_over()
+    if stop is not None:
+        return judged(bound, claimed, stop)
+    if isinstance(outcome, Succeeded):
+        ledger.report_unasked()
+    return outcome
 
 
 def _drop(app: Celery, run_id: str, branch: str, step_key: str) -> None:
     """A message with nothing to run: count it if it is a copy, and send what its run has due."""
     why = reads.why_not(run_id, branch, step_key)
-    marks = {"run_id": run_id, "step_key": step_key}
-    _log.info("Message for step %s of run %s dropped: %s", step_key, run_id, why, extra=marks)
+    about = {"run_id": run_id, "step_key": step_key}
+    _log.info("Message for step %s of run %s dropped: %s", step_key, run_id, why, extra=about)
     if why in reads.DUPLICATES:
         publish.count_duplicate(run_id)
         send(app, publish.take_due(limit=settings().sweep_batch, run_id=run_id))
@@ -213,17 +156,25 @@ def _must_wait(bound: BoundStep, run_id: str, branch: str, step_key: str) -> boo
     return wait > 0
 
 
-def _context(bound: BoundStep, claimed: Claimed, held: Held) -> Context:
+def _context(
+    bound: BoundStep, claimed: Claimed, held: Held, *, ledger: Ledger, transaction: Transaction
+) -> Context:
     return Context(
         run_id=claimed.run_id, batch_id=claimed.batch_id, workflow=bound.workflow, version=bound.version,
         step_key=claimed.step_key, attempt=claimed.attempt, require_trust=held.require_trust,
-        report_progress=Progress(claimed.lease),
+        report_progress=Progress(claimed.lease), calls=ledger, session=transaction.session,
     )  # fmt: skip
 
 
 def _carrier(task: Task) -> Carrier:
     pid = os.getpid()
     return Carrier(start_id(), worker_name(), task.request.id, pid, processes.own_start(pid))
+
+
+def _sender(carrier: Carrier) -> Sender:
+    return Sender(
+        carrier.start_id, carrier.worker, carrier.pid, carrier.pid_started, processes.pid_space()
+    )
 
 
 @lru_cache(maxsize=256)
@@ -237,7 +188,3 @@ def _versions(bound: BoundStep) -> tuple[str, ...]:
 def keeper(_pid: int) -> Keeper:
     """This process's leases: a forked child starts with none, and with a thread of its own."""
     return Keeper()
-
-
-def _marks(claimed: Claimed) -> dict[str, object]:
-    return {"run_id": claimed.run_id, "step_key": claimed.step_key, "attempt": claimed.attempt}

@@ -1,6 +1,12 @@
-"""What an agent's author, or who submits a run, can get wrong; each names the way out."""
+"""What an agent's author, or who submits a run, can get wrong; each names the way out.
+
+And what ends an attempt from inside ``ctx.call``: the stop signals.
+"""
+
+from typing import ClassVar
 
 from models.errors import OnwardError
+from models.states import BlockReason
 
 
 class DefinitionError(OnwardError):
@@ -59,3 +65,81 @@ class AgentsError(OnwardError):
 
 class ShadowedPackage(OnwardError):
     """Another module is imported under one of our names."""
+
+
+class CallNameNeeded(OnwardError):
+    """A call whose place among the step's calls is not the same after a crash has no name."""
+
+    error_type = "call_name_needed"
+
+
+class CallNameTaken(OnwardError):
+    """Two calls of one step have the same name."""
+
+    error_type = "call_name_taken"
+
+
+class CallRefused(OnwardError):
+    """``ctx.call`` where none can be made: after the body has ended, or inside the step's own transaction."""
+
+    error_type = "call_refused"
+
+
+class EffectGivenUp(OnwardError):
+    """A person abandoned this effect."""
+
+    error_type = "effect_abandoned"
+
+
+class EffectExhausted(OnwardError):
+    """An effect was sent again and again and never arrived."""
+
+    error_type = "effect_exhausted"
+
+
+class Stop(BaseException):
+    """Ends the attempt from inside ``ctx.call``.
+
+    Not an ``Exception``: an author's ``except Exception`` around a call must not go on as if nothing were in
+    doubt. Whatever the body makes of it, the engine asks the ledger in the end.
+    """
+
+    error_type: ClassVar[str]
+
+
+class EffectUnknown(Stop):
+    """An effect may have happened: the world is asked before anything is sent again."""
+
+    error_type = "effect_unknown"
+
+
+class EffectWithheld(Stop):
+    """The run was cancelled, or is being undone: nothing new is sent for it."""
+
+    error_type = "cancelled"
+
+
+class EffectPostponed(Stop):
+    """The tool's rate limit leaves no place soon: the step comes back in ``delay`` seconds."""
+
+    error_type = "throttled"
+
+    def __init__(self, message: str, *, delay: float) -> None:
+        super().__init__(message)
+        self.delay = delay
+
+
+class EffectBlocked(Stop):
+    """Only a person can say how this effect goes on."""
+
+    error_type = "effect_blocked"
+
+    def __init__(self, message: str, *, reason: BlockReason) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class AttemptLost(Stop):
+    """The step is not ours any more, or the journal cannot be reached: this attempt writes nothing."""
+
+    error_type = "attempt_lost"

@@ -5,10 +5,14 @@ from typing import TypeAlias
 
 from models import messages
 from models.errors import OnwardError
-from models.journal.errors import JournalUnavailable, LeaseLost
+from models.journal.errors import JournalUnavailable, LeaseLost, RolledBack
 from models.journal.values import Output
+from models.states import BlockReason
+from tasks.errors import AttemptLost, EffectBlocked, EffectPostponed, Stop
 from tasks.options import RetryPolicy, retry_delay
 from tasks.step import Then
+
+ROLLBACKS = 5  #: known failures until a transaction that Postgres undid is not tried again
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +39,25 @@ class Interrupted:
     error_type: str
     error: str
     crashed: bool
+    decide_now: bool = False  #: the worker goes on, so recovery need not wait for the next sweep
+
+
+@dataclass(frozen=True, slots=True)
+class Blocked:
+    """The step cannot go on until a person has removed the cause."""
+
+    error_type: str
+    error: str
+    reason: BlockReason
+
+
+@dataclass(frozen=True, slots=True)
+class Postponed:
+    """Something it needs is not to be had now: it comes back, and nothing is counted."""
+
+    error_type: str
+    error: str
+    delay: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,20 +67,42 @@ class Displaced:
     error: str
 
 
-Outcome: TypeAlias = Succeeded | Failed | Interrupted | Displaced
+Unfinished: TypeAlias = Failed | Interrupted | Blocked | Postponed
+Outcome: TypeAlias = Succeeded | Unfinished | Displaced
 
 
 def judge(error: BaseException, *, retry: RetryPolicy, failures: int, seed: str) -> Outcome:
     """What an exception out of a body means. ``failures``: known failures so far, pardoned ones apart."""
+    if isinstance(error, Stop):
+        return _stopped(error)
     if isinstance(error, LeaseLost | JournalUnavailable):
         return Displaced(describe(error))
     if isinstance(error, MemoryError):
         return Interrupted("MemoryError", describe(error), crashed=True)
     if not isinstance(error, Exception):
         return Interrupted("shutdown", describe(error), crashed=False)
-    if retry.retries(error) and failures < retry.max_retries:
+    if _may_retry(error, retry=retry, failures=failures):
         return Failed(name(error), describe(error), retry_delay(retry, failures + 1, seed=seed))
     return Failed(name(error), describe(error), None)
+
+
+def _may_retry(error: BaseException, *, retry: RetryPolicy, failures: int) -> bool:
+    """Whether a known failure is tried again. What Postgres undid is, whatever the policy: the step is not to blame."""
+    if isinstance(error, RolledBack):
+        return failures < max(retry.max_retries, ROLLBACKS)
+    return isinstance(error, Exception) and retry.retries(error) and failures < retry.max_retries
+
+
+def _stopped(stop: Stop) -> Outcome:
+    match stop:
+        case AttemptLost():
+            return Displaced(str(stop))
+        case EffectBlocked(reason=reason):
+            return Blocked(str(reason), str(stop), reason)
+        case EffectPostponed(delay=delay):
+            return Postponed(stop.error_type, str(stop), delay)
+        case _:
+            return Interrupted(stop.error_type, str(stop), crashed=False, decide_now=True)
 
 
 def refuse(error: OnwardError) -> Failed:

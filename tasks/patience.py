@@ -8,7 +8,6 @@ from typing import TypeVar
 from billiard.exceptions import SoftTimeLimitExceeded
 
 from models.journal.errors import CommitUnknown, JournalUnavailable, RolledBack
-from models.journal.values import Completed
 from models.settings import settings
 
 _log = logging.getLogger("onward.engine")
@@ -18,28 +17,31 @@ T = TypeVar("T")
 
 
 def recorded(
-    write: Callable[[], Completed], *, confirmed: Callable[[], Completed | None]
-) -> Completed:
-    """Write an outcome, through outages of up to two leases.
+    write: Callable[[], T], *, confirmed: Callable[[], T | None], stoppable: bool = False
+) -> T:
+    """Write something down, through outages of up to two leases.
 
     A connection that broke at COMMIT leaves it open whether the write went through: ``confirmed`` reads
     back what it led to. Publishing is then left to the sweep, since the grace may be over. Gives up with
     ``JournalUnavailable``: the lease runs out and the step becomes unknown, which is what it is. A soft
-    time limit that strikes here came too late to stop the work, and must not throw its result away.
+    time limit that strikes here came too late to stop the work, and must not throw its result away;
+    ``stoppable``: the work goes on afterwards, so the caller hears of the limit and sees to the write.
     """
     deadline = time.monotonic() + 2 * settings().lease_ttl
-    pause, in_doubt = _FIRST_PAUSE, False
+    pause, in_doubt = 0.0, False
     while True:
         try:
-            if in_doubt and (completed := confirmed()) is not None:
-                return completed
+            time.sleep(pause)
+            if in_doubt and (found := confirmed()) is not None:
+                return found
             return write()
         except SoftTimeLimitExceeded:
+            if stoppable:
+                raise
             in_doubt = True
         except (JournalUnavailable, RolledBack) as error:
             in_doubt = in_doubt or isinstance(error, CommitUnknown)
             if time.monotonic() > deadline:
                 raise
-            _log.warning("Outcome not recorded yet: %s Trying again.", error)
-            time.sleep(pause)
-            pause = min(2 * pause, _LONGEST_PAUSE)
+            _log.warning("Not recorded yet: %s Trying again.", error)
+            pause = min(max(2 * pause, _FIRST_PAUSE), _LONGEST_PAUSE)

@@ -14,7 +14,7 @@ from models.ids import task_id
 from models.journal.values import Wakeup
 
 _log = logging.getLogger("onward.publish")
-_FAILURES = (KombuError, OSError, RedisError)
+FAILURES = (KombuError, OSError, RedisError)
 
 
 @lru_cache(maxsize=1024)
@@ -38,7 +38,7 @@ def publish(app: Celery, wakeups: Sequence[Wakeup]) -> int:
             for wakeup in wakeups:
                 _send(app, producer, wakeup)
                 sent += 1
-    except _FAILURES as error:
+    except FAILURES as error:
         _log.warning("Messages could not be sent (%s); the journal keeps the work due.", error)
     return sent
 
@@ -53,7 +53,7 @@ def _sent_together(app: Celery, producer: Any, wakeups: Sequence[Wakeup]) -> boo
         with producer.batch():
             for wakeup in wakeups:
                 _send(app, producer, wakeup)
-    except _FAILURES:
+    except FAILURES:
         return False
     return True
 

@@ -6,9 +6,9 @@ from functools import lru_cache
 from celery import Celery
 
 from models.digests import digest, digest_text
-from models.journal import runs
+from models.journal import submitting
 from models.journal.errors import Refused
-from models.journal.runs import Submission, Submitted
+from models.journal.submitting import Submission, Submitted
 from models.messages import safe_repr
 from models.settings import Settings, settings
 from tasks import registry
@@ -40,7 +40,7 @@ def prepare(
         workflow=found.name, version=found.version, interface_digest=found.interface_digest,
         code_digest=found.code_digest, config_digest=_fingerprint(settings()),
         input=text, input_digest=digest_text(text), plan=found.plan_of(values), run_id=run_id,
-        submission_key=key, batch_id=batch_id, priority=priority,
+        submission_key=key, batch_id=batch_id, priority=priority, on_failure=found.on_failure,
     )  # fmt: skip
 
 
@@ -50,8 +50,8 @@ def start_run(
 ) -> Submitted:  # fmt: skip
     """Record a run and send its first messages. The same key and input give the same run again."""
     if batch_id is not None:
-        runs.create_batch(batch_id, batch_id)
-    submitted = runs.submit(
+        submitting.create_batch(batch_id, batch_id)
+    submitted = submitting.submit(
         prepare(workflow, given, key=key, run_id=run_id, batch_id=batch_id, priority=priority)
     )
     publish(app, submitted.wakeups)

@@ -6,7 +6,7 @@ tasks, ``contract-review.read`` and ``archive.read``.
 
 import asyncio
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce, update_wrapper
 from operator import or_
@@ -168,7 +168,12 @@ class BoundStep:
         """
         values, named = self.parameters.load(args, kwargs, piped=piped)
         value = self.step.function(ctx, *values, **named)
-        return asyncio.run(value) if inspect.iscoroutine(value) else value
+        return asyncio.run(_to_its_end(ctx, value)) if inspect.iscoroutine(value) else value
+
+
+async def _to_its_end(ctx: Context, body: Coroutine[Any, Any, object]) -> object:
+    ctx.enter_task()
+    return await body
 
 
 def bind_step(step_: Step[..., Any], *, workflow: str, version: str) -> BoundStep:

@@ -17,7 +17,7 @@ from celery import signals
 from models import database
 from models.errors import OnwardError
 from models.ids import new_start_id
-from models.journal import rescue, workers
+from models.journal import lookups, losing, workers
 from models.settings import settings
 from tasks import leaving, processes
 from tasks.publishing import queue
@@ -111,7 +111,7 @@ def _child_died(sender: Any, task_id: str, exception: BaseException, **info: Any
 
 
 def _release_carried(app: Any, run_id: str, task_id: str, *, cause: BaseException) -> None:
-    holders = rescue.carriers(run_id, task_id=task_id, start_id=start_id())
+    holders = losing.carriers(run_id, task_id=task_id, start_id=start_id())
     for pid, started in holders:
         # A hard limit is told before the pool's own kill, and only once: the kill is made here.
         if isinstance(cause, TimeLimitExceeded):
@@ -120,7 +120,9 @@ def _release_carried(app: Any, run_id: str, task_id: str, *, cause: BaseExceptio
             return  # its lease decides
         processes.kill_group(pid)
     reason = str(cause) or type(cause).__name__
-    if rescue.mark_died(run_id, task_id=task_id, start_id=start_id(), reason=reason):
+    if not holders:  # it carried no step: perhaps a look-up, whose time need not be waited for
+        lookups.looker_died(task_id, said=f"the look-up's process is gone: {reason}")
+    if losing.mark_died(run_id, task_id=task_id, start_id=start_id(), reason=reason):
         ask_for_recovery(app, run_id)
 
 
@@ -153,12 +155,12 @@ def _release_earlier_starts(sender: Any) -> None:
     for earlier, pid, started in found:
         if processes.is_alive(pid, started):
             continue
-        held = rescue.held_by(earlier)
+        held = losing.held_by(earlier)
         alive = [one.pid for one in held if processes.is_alive(one.pid, one.pid_started)]
         for one in held:
             if one.pid not in alive:
                 processes.kill_left_by(one.run_id, one.step_key, one.token)
-        runs = rescue.mark_orphaned(
+        runs = losing.mark_orphaned(
             earlier, alive=alive, reason="its worker is gone; a new one took its name"
         )
         if not alive:

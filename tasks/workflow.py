@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Any, Generic, ParamSpec
 
 from models.digests import digest, digest_text
+from models.messages import safe_repr
 from models.plan import Plan
 from models.values import schema_of
 from tasks import registry
@@ -22,6 +23,7 @@ from tasks.step import GATHER, BoundStep, Step, Then, bind_step, queue_name, ste
 __all__ = ["BoundStep", "Step", "Then", "Workflow", "step", "workflow"]
 
 P = ParamSpec("P")
+ON_FAILURE = "compensate"  #: what a workflow may ask for when a run of it fails
 
 _building: ContextVar[tuple[str, ...]] = ContextVar(
     "workflows whose functions are running", default=()
@@ -40,6 +42,7 @@ class Workflow(Defined, Generic[P]):
         compatible_with: tuple[str, ...] = (),
         extra_steps: tuple[Step[..., Any], ...] = (),
         extra_queues: tuple[str, ...] = (),
+        on_failure: str | None = None,
     ) -> None:
         update_wrapper(self, function)
         self.function = function
@@ -48,6 +51,7 @@ class Workflow(Defined, Generic[P]):
         self.compatible_with = compatible_with
         self.extra_steps = extra_steps
         self._extra_queues = extra_queues
+        self.on_failure = on_failure
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Canvas:
         """The canvas itself: to look at in a test, or to use inside another workflow's plan."""
@@ -185,11 +189,13 @@ def workflow(
     compatible_with: Sequence[str] = (),
     steps: Sequence[Step[..., Any]] = (),
     queues: Sequence[str] = (),
+    on_failure: str | None = None,
 ) -> Callable[[Callable[P, Canvas]], Workflow[P]]:
     """Make a function a workflow: ``@workflow("contract-review", version="3")``.
 
     ``steps`` names steps that cannot be found by reading the code, ``queues`` labels that only
     ``.set(queue=...)`` uses, ``compatible_with`` older versions whose runs this code may take on.
+    ``on_failure="compensate"``: what a run did is undone, last first, when it fails for good.
     """
     check_workflow(name, version=version, compatible_with=compatible_with)
     for extra in steps:
@@ -197,6 +203,10 @@ def workflow(
             raise DefinitionError(f"workflow {name}: steps= takes steps, not {extra!r}")
     for label in queues:
         check_label(label, option="queues", owner=f"workflow {name}")
+    if on_failure not in (None, ON_FAILURE):
+        raise DefinitionError(
+            f"workflow {name}: on_failure={safe_repr(on_failure)} must be {ON_FAILURE!r} or left out"
+        )
 
     def decorate(function: Callable[P, Canvas]) -> Workflow[P]:
         check_workflow_function(function)
@@ -207,6 +217,7 @@ def workflow(
             compatible_with=tuple(compatible_with),
             extra_steps=tuple(steps),
             extra_queues=tuple(queues),
+            on_failure=on_failure,
         )
         registry.register(made)
         return made

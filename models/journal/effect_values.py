@@ -1,9 +1,9 @@
 """What the verbs about effects take and give: frozen values, no rows. Durations are seconds."""
 
-from dataclasses import dataclass
-from datetime import datetime
-from typing import TypeAlias
+from dataclasses import dataclass, field
+from typing import Protocol, TypeAlias
 
+from models.ids import new_nonce
 from models.states import EffectClass, EffectState
 
 
@@ -37,6 +37,28 @@ class Intent:
     request_digest: str
     send_within: float  #: seconds from the commit in which the request may start to leave
     undoes: str | None = None
+    nonce: str = field(
+        default_factory=new_nonce
+    )  #: marks this send: an intent tried again is the same one
+
+
+class Holder(Protocol):
+    """Who asks: the claim of a step, or whoever undoes what a step did. ``token`` rises from one to the next."""
+
+    @property
+    def run_id(self) -> str: ...
+    @property
+    def branch(self) -> str: ...
+    @property
+    def step_key(self) -> str: ...
+    @property
+    def step_name(self) -> str: ...
+    @property
+    def token(self) -> int: ...
+    @property
+    def owner(self) -> str: ...
+    @property
+    def attempt(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,17 +141,21 @@ class OpenEffect:
     request: str
     token: int
     sends: int
-    looks: int
-    checks: int
-    failed_checks: int
+    looks: int  #: that found nothing, in a row, when nothing could still arrive
+    checks: int  #: look-ups begun, this one included
+    failed_checks: int  #: in a row, before this one
+    error: str | None
     pid: int
     pid_started: int
     pid_space: str
     call_over: bool
     looker: str
+    revision: int
     evidence: str | None  #: the late answer of a displaced owner
-    resendable: bool  #: within the provider's retention of the key
+    undone_result: str | None  #: of an undo: the result of what it undoes
+    resendable: bool  #: the next attempt sends it again, under a key that is still honoured
+    sender_died: bool  #: its parent saw the sending process dead
     absent_in: float | None  #: seconds until "not there" may be believed; None: never
     silent_for: float  #: seconds since it came into doubt
     rewound: bool  #: the journal went back in time since: who sent it is not known
-    doubted_at: datetime
+    earlier_doubt: bool  #: an earlier send of another process may have happened as well

@@ -67,6 +67,23 @@ class LiveFact:
     missing: int
 
 
+@dataclass(frozen=True, slots=True)
+class EffectFact:
+    """What a run did outside, or may have done: the digest of its result, and that of the text as it is now."""
+
+    key: str
+    step_key: str
+    tool: str
+    effect_class: str
+    undoes: str | None
+    state: str
+    person: str | None
+    step_completed: bool
+    unasked: bool  #: the finished body did not ask for what an earlier attempt had done
+    result_digest: str | None
+    result_now: str | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
     """Everything the journal holds about one run, at one instant."""
@@ -81,6 +98,7 @@ class Evidence:
     steps: list[StepFact]
     attempts: list[AttemptFact]
     live: list[LiveFact]
+    effects: list[EffectFact]
 
 
 def _digest(text: LiteralString) -> LiteralString:
@@ -116,6 +134,15 @@ WHERE run_id = %(run_id)s ORDER BY branch, token, ended_at"""
 _LIVE: LiteralString = """
 SELECT branch, step_key, state, attempt, token, missing FROM live WHERE run_id = %(run_id)s ORDER BY branch"""
 
+_EFFECTS: LiteralString = f"""
+SELECT e.key, e.step_key, e.tool, e.effect_class, e.undoes, e.state, e.person, EXISTS (
+           SELECT 1 FROM step s WHERE s.run_id = e.run_id AND s.step_key = e.step_key AND s.state = 'completed'),
+       EXISTS (SELECT 1 FROM event v WHERE v.run_id = e.run_id AND v.kind = 'effect_not_asked_again'
+               AND v.detail = e.key),
+       t.result_digest, {_digest("t.result")}
+FROM effects e LEFT JOIN effect_settlement t ON t.key = e.key
+WHERE e.run_id = %(run_id)s ORDER BY e.position NULLS LAST, e.created_at, e.key"""
+
 #: Events exist for trouble only, so the last of them reach back far; the bound keeps the look cheap
 #: whatever the age of the journal. A run that needed longer is verified by hand.
 _RECENT = 20_000
@@ -127,7 +154,7 @@ WITH lost AS (
     GROUP BY run_id
 )
 SELECT l.run_id FROM lost l JOIN run r ON r.run_id = l.run_id
-WHERE r.state IN ('completed', 'failed', 'cancelled') AND NOT EXISTS (
+WHERE r.state IN ('completed', 'failed', 'cancelled', 'compensated') AND NOT EXISTS (
     SELECT 1 FROM event e WHERE e.run_id = l.run_id AND e.event_id > l.event_id
     AND e.kind IN ('run_verified', 'verification_failed'))
 ORDER BY l.event_id LIMIT %(limit)s"""
@@ -151,6 +178,7 @@ def of_run(run_id: str) -> Evidence:
             steps=[StepFact(*row) for row in link.execute(_STEPS, params)],
             attempts=[AttemptFact(*row) for row in link.execute(_ATTEMPTS, params)],
             live=[LiveFact(*row) for row in link.execute(_LIVE, params)],
+            effects=[EffectFact(*row) for row in link.execute(_EFFECTS, params)],
         )  # fmt: skip
 
 

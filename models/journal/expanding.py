@@ -7,7 +7,7 @@ from dataclasses import replace
 from models import database
 from models.journal import sql, steps
 from models.journal.errors import LeaseLost
-from models.journal.runs import INSERT_PLAN, node_record
+from models.journal.submitting import INSERT_PLAN, node_record
 from models.journal.values import Claimed, Completed, Output
 from models.plan import Plan
 

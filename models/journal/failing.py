@@ -1,4 +1,4 @@
-"""How a step ends without a result: a known failure, or an interruption by its own worker.
+"""How a step ends without a result: a failure, an interruption by its own worker, a stop for a person.
 
 Guarded like every outcome write. The attempt's row keeps what went wrong; the live row keeps the count.
 """
@@ -9,8 +9,10 @@ from typing import LiteralString
 from models import database
 from models.digests import digest_text
 from models.journal import events, runs, sql
+from models.journal.doubts import IN_DOUBT
 from models.journal.errors import LeaseLost
 from models.journal.values import Claimed
+from models.states import BlockReason
 
 _ENDED: LiteralString = """
     INSERT INTO attempt (run_id, step_key, token, outcome, attempt, branch, owner, worker, error_type,
@@ -33,6 +35,24 @@ _FAIL: LiteralString = f"""
 WITH ended AS (
     UPDATE live l SET {sql.NO_LEASE}, state = 'failed', failures = l.failures + 1,
         error_type = %(error_type)s, error = %(error)s, revision = l.revision + 1
+    WHERE {sql.HELD} RETURNING 1
+), noted AS ({_ENDED})
+SELECT 1 FROM ended"""
+
+_STOP: LiteralString = f"""
+WITH ended AS (
+    UPDATE live l SET {sql.NO_LEASE}, state = 'failed', block_reason = %(reason)s,
+        error_type = %(error_type)s, error = %(error)s, revision = l.revision + 1
+    WHERE {sql.HELD} RETURNING 1
+), noted AS ({_ENDED})
+SELECT 1 FROM ended"""
+
+#: Its place in a queue was not kept: whoever comes back takes the next one that is free.
+_POSTPONE: LiteralString = f"""
+WITH ended AS (
+    UPDATE live l SET {sql.NO_LEASE}, state = 'pending', error_type = %(error_type)s, error = %(error)s,
+        publications = 0, due_at = onward_now() + make_interval(secs => %(delay)s),
+        publish_at = onward_now() + make_interval(secs => %(delay)s), revision = l.revision + 1
     WHERE {sql.HELD} RETURNING 1
 ), noted AS ({_ENDED})
 SELECT 1 FROM ended"""
@@ -68,6 +88,40 @@ def interrupt(claimed: Claimed, *, worker: str, error_type: str, error: str, cra
         claimed, _INTERRUPT, worker=worker, outcome="interrupted", error_type=error_type, error=error,
         crashed=int(crashed),
     )  # fmt: skip
+
+
+def postpone(claimed: Claimed, *, worker: str, error_type: str, error: str, delay: float) -> None:
+    """Give a step back that has to wait for something, without a failure; `wake` publishes it."""
+    _end(
+        claimed,
+        _POSTPONE,
+        worker=worker,
+        outcome="interrupted",
+        error_type=error_type,
+        error=error,
+        delay=delay,
+    )
+
+
+def stop(
+    claimed: Claimed, *, worker: str, error_type: str, error: str, reason: BlockReason
+) -> None:
+    """Stop a step until a person has removed the cause; its run shows the reason. Not a failure."""
+    with database.transaction():
+        _end(
+            claimed, _STOP, worker=worker, outcome="failed", error_type=error_type, error=error,
+            reason=str(reason),
+        )  # fmt: skip
+        database.fetch(
+            "UPDATE run SET state = 'blocked', reason = %(reason)s, detail = %(error)s,"
+            " revision = revision + 1 WHERE run_id = %(run_id)s AND state IN ('pending', 'running', 'waiting')",
+            {"run_id": claimed.run_id, "reason": str(reason), "error": error},
+        )
+        events.record(
+            claimed.run_id, "run_blocked", step_key=claimed.step_key, token=claimed.token,
+            detail=f"{reason}: {error}",
+        )  # fmt: skip
+    runs.settle(claimed.run_id)
 
 
 def fail(claimed: Claimed, *, worker: str, error_type: str, error: str) -> None:
@@ -161,11 +215,12 @@ def _end_member(
     )  # fmt: skip
 
 
-#: A step below that lost its owner stays until it is decided: only then is nothing of it in doubt.
-_END_MEMBER: LiteralString = """
+#: A step below that lost its owner, or has an effect in doubt, stays until that is decided; then it ends too.
+_END_MEMBER: LiteralString = f"""
 WITH below AS (
-    DELETE FROM live l WHERE l.run_id = %(run_id)s AND l.state IN ('pending', 'failed', 'waiting') AND
-        (starts_with(l.branch, %(below)s) OR l.branch = %(branch)s) AND l.branch <> %(member)s
+    DELETE FROM live l WHERE l.run_id = %(run_id)s AND l.state IN ('pending', 'failed', 'waiting')
+      AND (starts_with(l.branch, %(below)s) AND NOT {IN_DOUBT} OR l.branch = %(branch)s)
+      AND l.branch <> %(member)s
     RETURNING l.*
 ), gone AS (
     DELETE FROM live l USING (SELECT count(*) FROM below) children_first

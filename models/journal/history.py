@@ -10,6 +10,7 @@ from typing import LiteralString
 
 from models import database
 from models.journal.errors import UnknownRun
+from models.journal.stories import LINES, Happening
 
 _RUN_COLUMNS: LiteralString = """run_id, batch_id, submission_key, workflow, version, state, hold, reason,
     detail, priority, step_count, completed_steps, duplicates, created_at, started_at, finished_at,
@@ -67,20 +68,6 @@ class StepView:
     progress_note: str | None
     untracked: bool
     inserted_by: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class Happening:
-    """One thing that happened to a run, wherever the journal keeps it."""
-
-    at: datetime
-    kind: str
-    step_key: str | None
-    attempt: int | None
-    token: int | None
-    worker: str | None
-    detail: str
-    actor: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +151,7 @@ def list_steps(run_id: str) -> list[StepView]:
 
 #: A claim shows up in the row of what it led to: a result, an attempt, or the branch still in motion.
 #: Instants that are equal (one commit, or a clock that tests stopped) are told in the order of tokens.
-_TIMELINE: LiteralString = """
+_TIMELINE: LiteralString = f"""
 WITH claims AS (
     SELECT step_key, attempt, token, worker, started_at FROM step
     WHERE run_id = %(run_id)s AND state = 'completed'
@@ -174,30 +161,34 @@ WITH claims AS (
     SELECT step_key, attempt, token, worker, claimed_at FROM live
     WHERE run_id = %(run_id)s AND state = 'running'
 )
-SELECT at, kind, step_key, attempt, token, worker, detail, actor FROM (
+SELECT at, kind, step_key, attempt, token, worker, detail, actor, effect FROM (
     SELECT created_at AS at, 0 AS place, 'run_submitted' AS kind, NULL AS step_key, NULL::bigint AS attempt,
            NULL::bigint AS token, NULL AS worker, workflow || ' version ' || version AS detail,
-           coalesce(submission_key, 'onward') AS actor FROM run WHERE run_id = %(run_id)s
+           coalesce(submission_key, 'onward') AS actor, NULL AS effect FROM run WHERE run_id = %(run_id)s
     UNION ALL
-    SELECT started_at, 1, 'step_claimed', step_key, attempt, token, worker, '', coalesce(worker, 'onward')
+    SELECT started_at, 1, 'step_claimed', step_key, attempt, token, worker, '', coalesce(worker, 'onward'), NULL
     FROM claims WHERE started_at IS NOT NULL
     UNION ALL
-    SELECT finished_at, 2, 'step_' || state, step_key, attempt, token, worker, '', coalesce(worker, 'onward')
+    SELECT finished_at, 2, 'step_' || state, step_key, attempt, token, worker, '', coalesce(worker, 'onward'),
+           NULL
     FROM step WHERE run_id = %(run_id)s
     UNION ALL
     SELECT ended_at, 2, 'attempt_' || outcome, step_key, attempt, token, worker,
-           coalesce(error_type || ': ', '') || coalesce(error, ''), coalesce(worker, 'onward')
+           coalesce(error_type || ': ', '') || coalesce(error, ''), coalesce(worker, 'onward'), NULL
     FROM attempt WHERE run_id = %(run_id)s
     UNION ALL
-    SELECT at, 3, kind, step_key, NULL, token, NULL, detail, actor FROM event WHERE run_id = %(run_id)s
+    SELECT at, 3, kind, step_key, NULL, token, NULL, detail, actor, NULL
+    FROM event WHERE run_id = %(run_id)s AND NOT starts_with(kind, 'effect_')
     UNION ALL
-    SELECT finished_at, 4, 'run_completed', result_key, NULL, NULL, NULL, '', 'onward'
+    {LINES}
+    UNION ALL
+    SELECT finished_at, 4, 'run_completed', result_key, NULL, NULL, NULL, '', 'onward', NULL
     FROM run WHERE run_id = %(run_id)s AND state = 'completed'
 ) found ORDER BY at, place > 0, token NULLS LAST, place"""
 
 
 def timeline(run_id: str) -> list[Happening]:
-    """Steps, attempts and events of a run in the order of time. Raises ``UnknownRun``."""
+    """Steps, attempts, effects and events of a run in the order of time. Raises ``UnknownRun``."""
     rows = database.fetch(_TIMELINE, {"run_id": run_id})
     if not rows:
         raise _unknown(run_id)

@@ -64,8 +64,32 @@ _OF_RUN: LiteralString = f"{_FACTS} WHERE r.run_id = %(run_id)s ORDER BY l.branc
 #: What nothing but a person or a new worker gets going. A failed run is settled, not stuck.
 _STUCK: LiteralString = f"""{_FACTS}
 WHERE r.state = 'blocked' OR (r.state IN ('pending', 'running', 'waiting') AND (l.run_id IS NULL
-    OR l.state = 'pending' AND l.missing = 0 AND l.due_at <= onward_now() AND l.queue <> ALL(%(served)s)))
+    OR l.state = 'pending' AND l.missing = 0 AND l.due_at <= onward_now() AND l.queue <> ALL(%(served)s)
+    OR l.state = 'unknown' AND EXISTS (
+        SELECT 1 FROM effect e WHERE e.run_id = l.run_id AND e.step_key = l.step_key AND e.state = 'unknown'
+        AND (e.person IS NOT NULL OR e.queue <> ALL(%(served)s)))))
+    OR EXISTS (SELECT 1 FROM compensation c WHERE c.run_id = r.run_id
+               AND (c.state = 'blocked' OR c.state = 'undoing' AND c.queue <> ALL(%(served)s)))
 ORDER BY r.run_id, l.branch LIMIT %(limit)s"""
+
+#: What people are told of effects in doubt. The last look is told by its event, which begins with the key.
+_DOUBTS: LiteralString = """
+SELECT e.run_id, e.key, e.step_key, e.tool, e.undoes IS NOT NULL, e.person,
+       coalesce(e.doubted_at, e.sent_at),
+       extract(epoch FROM onward_now() - coalesce(e.doubted_at, e.sent_at))::float8,
+       extract(epoch FROM e.due_at - onward_now())::float8,
+       e.looker IS NOT NULL AND e.looker_until > onward_now(), e.checks,
+       (SELECT substr(v.detail, length(e.key) + 3) FROM event v
+        WHERE v.run_id = e.run_id AND v.kind = 'effect_looked' AND starts_with(v.detail, e.key || ': ')
+        ORDER BY v.event_id DESC LIMIT 1), e.queue
+FROM effect e
+WHERE e.run_id = ANY(%(run_ids)s) AND (e.state = 'unknown' OR e.person IS NOT NULL)
+ORDER BY e.run_id, e.person IS NULL, e.due_at, e.key"""
+
+_UNDOING: LiteralString = """
+SELECT run_id, state, coalesce(doer_until > onward_now(), false),
+       extract(epoch FROM due_at - onward_now())::float8, queue, error
+FROM compensation WHERE run_id = ANY(%(run_ids)s) AND state <> 'done'"""
 
 
 def branch_rows(run_id: str) -> list[database.Row]:
@@ -76,6 +100,16 @@ def branch_rows(run_id: str) -> list[database.Row]:
 def stuck_rows(served: Collection[str], *, limit: int) -> list[database.Row]:
     """The same of runs that are blocked, lost, or due on a queue that nobody serves."""
     return database.fetch(_STUCK, {"served": list(served), "limit": limit})
+
+
+def doubt_rows(run_ids: Collection[str]) -> list[database.Row]:
+    """Effects of these runs of which it is not known whether they happened, those for a person first."""
+    return database.fetch(_DOUBTS, {"run_ids": list(run_ids)})
+
+
+def undoing_rows(run_ids: Collection[str]) -> list[database.Row]:
+    """Compensations of these runs that are not over."""
+    return database.fetch(_UNDOING, {"run_ids": list(run_ids)})
 
 
 def served_queues(*, silent_after: float) -> set[str]:

@@ -1,93 +1,17 @@
-"""Submitting, cancelling and retrying runs. Guarded on the run's own state; each says what it found."""
+"""Stopping runs and sending them on again. Guarded on the run's own state; each says what it found."""
 
-import json
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+from typing import LiteralString
 
 from models import database
-from models.ids import check_identifier, new_run_id
-from models.journal import events
-from models.journal.errors import Refused, SubmissionConflict, UnknownRun
-from models.journal.steps import FORK_AT_ONCE
-from models.journal.values import Wakeup
+from models.journal import events, undo_sql
+from models.journal.errors import Refused, UnknownRun
 from models.messages import printable, shorten
-from models.plan import ROOT_BRANCH, Plan, PlanNode
-from models.settings import settings
 from models.states import Hold, RunState
 
 MAX_PROSE = (
     2000  #: characters of a reason or a label; what people write is never a ground to refuse
 )
-
-_PLAN_COLUMNS = (
-    "step_key text, position bigint, step_name text, queue text, kind text, branch text, input text,"
-    " arguments text, next_key text, fork text[], joins text, join_index bigint, tolerant boolean,"
-    " untracked boolean, rate_limit float8, throttle text"
-)
-_PLAN_NAMES = ", ".join(column.split()[0] for column in _PLAN_COLUMNS.split(","))
-_NODE_FIELDS = tuple(field.name for field in fields(PlanNode) if field.name != "successor")
-
-INSERT_PLAN = f"""
-    INSERT INTO plan (run_id, {_PLAN_NAMES}, inserted_by)
-    SELECT %(run_id)s, n.*, %(inserted_by)s FROM json_to_recordset(%(nodes)s::json) AS n({_PLAN_COLUMNS})"""
-
-#: A queue's window: beyond that many unclaimed messages a new step waits for `wake` to publish it, and
-#: so does every member of a first group but the first few.
-_WINDOW_OPEN = """(b.place <= %(at_once)s AND (
-        SELECT count(*) FROM (SELECT 1 FROM live w WHERE w.queue = b.queue AND w.publications > 0
-        AND w.state = 'pending' LIMIT %(window)s) full_window) + b.place <= %(window)s)"""
-
-_SUBMIT = f"""
-WITH made AS (
-    INSERT INTO run (run_id, batch_id, submission_key, input, input_digest, workflow, version,
-                     interface_digest, code_digest, config_digest, priority, step_count)
-    VALUES (%(run_id)s, %(batch_id)s, %(submission_key)s, %(input)s, %(input_digest)s, %(workflow)s,
-            %(version)s, %(interface_digest)s, %(code_digest)s, %(config_digest)s, %(priority)s,
-            %(step_count)s)
-    ON CONFLICT DO NOTHING RETURNING run_id
-), planned AS (
-    INSERT INTO plan (run_id, {_PLAN_NAMES})
-    SELECT made.run_id, n.* FROM made, json_to_recordset(%(nodes)s::json) AS n({_PLAN_COLUMNS})
-), started AS (
-    INSERT INTO live (run_id, branch, step_key, queue, untracked, missing, priority, batch_id,
-                      publish_at, publications)
-    SELECT made.run_id, b.branch, b.step_key, b.queue, b.untracked, b.missing, %(priority)s, %(batch_id)s,
-           CASE WHEN b.missing > 0 THEN 'infinity'
-                WHEN {_WINDOW_OPEN} THEN onward_now() + make_interval(secs => %(grace)s)
-                ELSE onward_now() END,
-           CASE WHEN b.missing = 0 AND {_WINDOW_OPEN} THEN 1 ELSE 0 END
-    FROM made, json_to_recordset(%(branches)s::json)
-         AS b(branch text, step_key text, queue text, untracked boolean, missing bigint, place bigint)
-    RETURNING branch, step_key, queue, publications
-)
-SELECT s.branch, s.step_key, s.queue, s.publications FROM made LEFT JOIN started s ON true"""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Submission:
-    """A run to be made: its definition, its input as recorded, its plan."""
-
-    workflow: str
-    version: str
-    interface_digest: str
-    code_digest: str
-    config_digest: str
-    input: str
-    input_digest: str
-    plan: Plan
-    run_id: str | None = None
-    submission_key: str | None = None
-    batch_id: str | None = None
-    priority: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Submitted:
-    """The run that now exists, and whether this submission made it."""
-
-    run_id: str
-    created: bool
-    wakeups: tuple[Wakeup, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,50 +24,6 @@ class Cancellation:
     first: bool
 
 
-def node_record(node: PlanNode, position: int) -> dict[str, object]:
-    """A plan node as ``json_to_recordset`` reads it."""
-    record = {name: getattr(node, name) for name in _NODE_FIELDS}
-    follows = node.successor
-    return record | {
-        "position": position,
-        "next_key": follows.next_key,
-        "fork": follows.fork or None,
-    }
-
-
-def create_batch(batch_id: str, label: str) -> None:
-    """Name runs that belong together. Creating it again is fine."""
-    check_identifier("batch_id", batch_id)
-    label = shorten(printable(label), limit=MAX_PROSE)
-    database.fetch(
-        "INSERT INTO batch (batch_id, label) VALUES (%(batch_id)s, %(label)s) ON CONFLICT DO NOTHING",
-        {"batch_id": batch_id, "label": label},
-    )
-
-
-def submit(submission: Submission) -> Submitted:
-    """Record a run, its whole plan and its first branches in one statement.
-
-    Idempotent by run id or submission key: used again with the same workflow and input it returns
-    the run it made first; with another input it raises ``SubmissionConflict`` and writes nothing.
-    """
-    for field in ("run_id", "submission_key", "batch_id"):
-        value = getattr(submission, field)
-        if value is not None:
-            check_identifier(field, value)
-    run_id = submission.run_id or new_run_id()
-    rows = database.fetch(_SUBMIT, _submission_params(submission, run_id))
-    if not rows:
-        return _earlier(submission, run_id)
-    names = {node.step_key: node.step_name for node in submission.plan.nodes}
-    wakeups = tuple(
-        Wakeup(run_id, branch, step_key, names[step_key], queue, attempt=1)
-        for branch, step_key, queue, publications in rows
-        if publications
-    )
-    return Submitted(run_id, created=True, wakeups=wakeups)
-
-
 def cancel(run_id: str, *, by: str, reason: str, cancellation_id: str) -> Cancellation:
     """Stop a run for good. Steps in the air finish or are reconciled first; nothing new is claimed."""
     by, reason = (shorten(printable(text), limit=MAX_PROSE) for text in (by, reason))
@@ -154,6 +34,7 @@ def cancel(run_id: str, *, by: str, reason: str, cancellation_id: str) -> Cancel
                 cancel_reason = %(reason)s, revision = revision + 1
             WHERE run_id = %(run_id)s AND cancellation_id IS NULL
               AND state NOT IN ('completed', 'cancelled', 'compensated')
+              AND hold IS DISTINCT FROM 'compensate'
             RETURNING run_id
         ), told AS (
             INSERT INTO event (run_id, kind, detail, actor)
@@ -178,8 +59,8 @@ def cancel(run_id: str, *, by: str, reason: str, cancellation_id: str) -> Cancel
 def send_back(run_id: str, *, by: str) -> list[str]:
     """Send a failed or blocked run's stopped steps back to pending; returns their keys.
 
-    Counters stay as they are: what was counted until now is pardoned, so the limits start anew
-    while the history keeps every failure. Raises ``Refused`` when nothing of the run is stopped, or
+    Counters stay as they are: what was counted until now is pardoned (failures, deaths, sends of what never
+    arrived), so the limits start anew while the history keeps every failure. Raises ``Refused`` when nothing of the run is stopped, or
     when it was cancelled: that is for good.
     """
     with database.transaction() as link:
@@ -189,17 +70,23 @@ def send_back(run_id: str, *, by: str) -> list[str]:
                 pardoned_lost = lost, block_reason = NULL, due_at = onward_now(),
                 publish_at = onward_now(), publications = 0, revision = revision + 1
             WHERE run_id = %(run_id)s AND (state = 'failed' OR block_reason IS NOT NULL)
-              AND block_reason IS DISTINCT FROM 'unknown_effect' AND state <> 'running' AND missing = 0
+              AND coalesce(block_reason NOT IN ('unknown_effect', 'journal_rewound'), true)
+              AND state <> 'running' AND missing = 0
             RETURNING step_key""",
             {"run_id": run_id},
         ).fetchall()
+        link.execute(
+            "UPDATE effect SET pardoned_sends = sends, revision = revision + 1"
+            " WHERE run_id = %(run_id)s AND state = 'absent' AND undoes IS NULL",
+            {"run_id": run_id},
+        )
         row = link.execute(
             """
             UPDATE run SET hold = NULL, reason = NULL, detail = NULL, finished_at = NULL,
                 state = CASE WHEN started_at IS NULL THEN 'pending' ELSE 'running' END,
                 revision = revision + 1
             WHERE run_id = %(run_id)s AND state IN ('failed', 'blocked')
-              AND hold IS DISTINCT FROM 'cancel'
+              AND coalesce(hold, 'failed') = 'failed'
             RETURNING 1""",
             {"run_id": run_id},
         ).fetchone()
@@ -210,88 +97,51 @@ def send_back(run_id: str, *, by: str) -> list[str]:
     return [row[0] for row in rows]
 
 
+#: A failed run whose workflow says so goes straight on to being compensated: nobody sees it failed before.
+_SETTLE: LiteralString = f"""
+WITH first AS MATERIALIZED (
+    SELECT 1 FROM compensation WHERE run_id = %(run_id)s FOR NO KEY UPDATE
+), ended AS (
+    UPDATE run r SET
+        state = CASE WHEN r.hold = 'cancel' THEN 'cancelled'
+                     WHEN r.on_failure = 'compensate' THEN 'compensating' ELSE 'failed' END,
+        hold = CASE WHEN r.hold = 'failed' AND r.on_failure = 'compensate' THEN 'compensate' ELSE r.hold END,
+        reason = CASE r.hold WHEN 'cancel' THEN r.reason ELSE (
+            SELECT l.error_type FROM live l WHERE l.run_id = r.run_id AND l.state = 'failed'
+            ORDER BY l.branch LIMIT 1) END,
+        detail = CASE r.hold WHEN 'cancel' THEN r.detail ELSE (
+            SELECT string_agg(l.step_key
+                              || coalesce(' [' || substring(l.branch FROM '[.]([0-9]+)$') || ']', '')
+                              || ': ' || coalesce(l.error, l.error_type, 'failed'), '; ' ORDER BY l.branch)
+            FROM live l WHERE l.run_id = r.run_id AND l.state = 'failed') END,
+        finished_at = CASE WHEN r.hold = 'cancel' OR r.on_failure IS NULL THEN onward_now() END,
+        revision = r.revision + 1
+    FROM (SELECT count(*) FROM first) locked
+    WHERE r.run_id = %(run_id)s AND r.hold IN ('cancel', 'failed')
+      AND (r.state IN ('pending', 'running', 'blocked') OR r.hold = 'cancel' AND r.state = 'failed')
+      AND NOT EXISTS (SELECT 1 FROM live l WHERE l.run_id = r.run_id AND (
+          l.state IN ('running', 'waiting', 'unknown')
+          OR (r.hold = 'cancel' AND l.state IN ('pending', 'failed'))))
+    RETURNING r.run_id, r.state, r.reason, r.detail
+), opening AS (
+    SELECT run_id, NULL::text[] AS only_keys, 'onward' AS requested_by, 'its workflow says so: on_failure' AS why,
+           'failed' AS state, reason, detail
+    FROM ended WHERE state = 'compensating'
+), {undo_sql.OPENED}, told AS (
+    INSERT INTO event (run_id, kind)
+    SELECT run_id, CASE state WHEN 'compensating' THEN 'run_failed' ELSE 'run_' || state END FROM ended
+)
+SELECT state FROM ended"""
+
+
 def settle(run_id: str) -> str | None:
     """Give a held run its final state once nothing of it is in the air; returns that state.
 
     A failed run names every step that failed. Called after each failure and by every sweep, since
     the sibling that ends last may be on another worker.
     """
-    row = database.fetch_one(
-        """
-        WITH ended AS (
-            UPDATE run r SET
-                state = CASE r.hold WHEN 'cancel' THEN 'cancelled' ELSE 'failed' END,
-                reason = CASE r.hold WHEN 'cancel' THEN r.reason ELSE (
-                    SELECT l.error_type FROM live l WHERE l.run_id = r.run_id AND l.state = 'failed'
-                    ORDER BY l.branch LIMIT 1) END,
-                detail = CASE r.hold WHEN 'cancel' THEN r.detail ELSE (
-                    SELECT string_agg(l.step_key
-                                      || coalesce(' [' || substring(l.branch FROM '[.]([0-9]+)$') || ']', '')
-                                      || ': ' || coalesce(l.error, l.error_type, 'failed'), '; ' ORDER BY l.branch)
-                    FROM live l WHERE l.run_id = r.run_id AND l.state = 'failed') END,
-                finished_at = onward_now(), revision = r.revision + 1
-            WHERE r.run_id = %(run_id)s AND r.hold IS NOT NULL
-              AND (r.state IN ('pending', 'running', 'blocked') OR r.hold = 'cancel' AND r.state = 'failed')
-              AND NOT EXISTS (SELECT 1 FROM live l WHERE l.run_id = r.run_id AND (
-                  l.state IN ('running', 'waiting', 'unknown')
-                  OR (r.hold = 'cancel' AND l.state IN ('pending', 'failed'))))
-            RETURNING r.run_id, r.state
-        ), told AS (
-            INSERT INTO event (run_id, kind) SELECT run_id, 'run_' || state FROM ended
-        )
-        SELECT state FROM ended""",
-        {"run_id": run_id},
-    )
+    row = database.fetch_one(_SETTLE, {"run_id": run_id})
     return row[0] if row else None
-
-
-def _submission_params(submission: Submission, run_id: str) -> dict[str, object]:
-    nodes = [node_record(node, place) for place, node in enumerate(submission.plan.nodes)]
-    return {
-        "run_id": run_id, "batch_id": submission.batch_id, "submission_key": submission.submission_key,
-        "input": submission.input, "input_digest": submission.input_digest,
-        "workflow": submission.workflow, "version": submission.version,
-        "interface_digest": submission.interface_digest, "code_digest": submission.code_digest,
-        "config_digest": submission.config_digest, "priority": submission.priority,
-        "step_count": len(nodes), "nodes": json.dumps(nodes), "window": settings().publish_window,
-        "branches": json.dumps(_first_branches(submission.plan)), "grace": settings().publish_grace,
-        "at_once": FORK_AT_ONCE,
-    }  # fmt: skip
-
-
-def _first_branches(plan: Plan) -> list[dict[str, object]]:
-    by_key = {node.step_key: node for node in plan.nodes}
-    entry = plan.entry
-    heads: Sequence[str] = entry.fork
-    assert entry.next_key is not None  # noqa: S101 - the compiler gives every plan a step
-    start = [(ROOT_BRANCH, by_key[entry.next_key], len(heads))]
-    start += [(by_key[head].branch, by_key[head], 0) for head in heads]
-    return [
-        {
-            "branch": branch, "step_key": node.step_key, "queue": node.queue,
-            "untracked": node.untracked, "missing": missing, "place": max(place, 1),
-        }
-        for place, (branch, node, missing) in enumerate(start)
-    ]  # fmt: skip
-
-
-def _earlier(submission: Submission, run_id: str) -> Submitted:
-    row = database.fetch_one(
-        "SELECT run_id, workflow, input_digest FROM run"
-        " WHERE submission_key = %(key)s OR run_id = %(run_id)s ORDER BY submission_key = %(key)s LIMIT 1",
-        {"key": submission.submission_key, "run_id": run_id},
-    )
-    if row is None:
-        raise Refused(
-            "The submission met another one of the same key that was taken back: submit again."
-        )
-    if (row[1], row[2]) != (submission.workflow, submission.input_digest):
-        used = submission.submission_key or run_id
-        raise SubmissionConflict(
-            f"The key {used!r} belongs to run {row[0]} of {row[1]!r}, which has another input. Nothing was "
-            f"submitted: use another key for another input."
-        )
-    return Submitted(row[0], created=False)
 
 
 def _nothing_stopped(run_id: str) -> Refused | UnknownRun:
@@ -302,6 +152,11 @@ def _nothing_stopped(run_id: str) -> Refused | UnknownRun:
         return UnknownRun(f"There is no run {run_id!r}; `onward runs list` shows those that exist.")
     if found[1] == Hold.CANCEL:
         return Refused(f"Run {run_id} was cancelled, which is for good: submit a new run instead.")
+    if found[1] == Hold.COMPENSATE:
+        return Refused(
+            f"Run {run_id} is {found[0]}, and what it did is being undone: it cannot go on. "
+            f"`onward runs compensate {run_id}` tries again what could not be undone."
+        )
     if found[1] == Hold.FAILED and found[0] == RunState.RUNNING:
         return Refused(
             f"Run {run_id} has a failed step, and others still run: try again once they ended."

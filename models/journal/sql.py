@@ -141,9 +141,12 @@ WITH done AS (
     DELETE FROM live l WHERE {HELD} RETURNING 1
 ), over AS (
     UPDATE run SET
-        state = CASE WHEN hold = 'cancel' THEN 'cancelled' ELSE 'completed' END,
-        result_key = CASE WHEN hold = 'cancel' THEN NULL ELSE %(step_key)s END,
-        reason = NULL, detail = NULL, finished_at = onward_now(), revision = revision + 1
+        state = CASE hold WHEN 'cancel' THEN 'cancelled' WHEN 'compensate' THEN state ELSE 'completed' END,
+        result_key = CASE WHEN hold IN ('cancel', 'compensate') THEN NULL ELSE %(step_key)s END,
+        reason = CASE hold WHEN 'compensate' THEN reason END,
+        detail = CASE hold WHEN 'compensate' THEN detail END,
+        finished_at = CASE hold WHEN 'compensate' THEN finished_at ELSE onward_now() END,
+        revision = revision + 1
     FROM done WHERE run.run_id = %(run_id)s RETURNING run.run_id, run.state
 ), told AS (
     INSERT INTO event (run_id, kind) SELECT run_id, 'run_cancelled' FROM over WHERE state = 'cancelled'

@@ -120,7 +120,9 @@ class StaleStep:
     cause: str  #: of the last loss: expired, died, interrupted
     reason: str  #: the same in words: the signal, the limit
     worker: str | None
-    unsettled_effects: int = 0
+    unsettled_effects: int = 0  #: to be looked up, and not just sent again under their keys
+    sends: int = 0  #: of the effect that was sent most often
+    has_lookup: bool = False  #: untracked, and says itself how to ask whether it was done
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 import typer
 import typer.main
 
-from ops.cli import batches, health, journal, metrics, review, runs, stack
+from ops.cli import batches, certify, db, effects, health, journal, metrics, review, runs, stack
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -22,11 +22,13 @@ app.command("steps")(journal.steps)
 app.command("history")(journal.show_history)
 app.command("sweep")(health.sweep)
 app.command("workers")(health.workers)
+app.command("certify")(certify.certify)
 app.command("doctor")(health.examine)
 app.command("health")(health.health)
 app.add_typer(runs.app, name="runs")
 app.add_typer(batches.app, name="batch")
-app.add_typer(health.db, name="db")
+app.add_typer(effects.app, name="effects")
+app.add_typer(db.app, name="db")
 app.add_typer(metrics.app, name="metrics")
 
 

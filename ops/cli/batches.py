@@ -95,8 +95,8 @@ def _act(
         _show_preview(plan, verb)
     done = Resumed()
     if not dry_run:
-        if plan.again:
-            question = f"Let {len(plan.again)} runs go on?"
+        if stopped := len(plan.again) + (len(plan.asked) if verb == "recover" else 0):
+            question = f"Let {stopped} runs go on?"
             confirm(question, yes=yes, as_json=as_json)
         act = resuming.recover_batch if verb == "recover" else resuming.retry_batch
         done = act(plan, by=actor(by))
@@ -131,6 +131,8 @@ def _show_preview(plan: BatchPreview, verb: str) -> None:
         ("under way", f"{len(plan.moving)} runs; steps without a live owner are taken over by the sweep"),
         ("left stopped", f"{len(plan.left)} runs"),
     ))  # fmt: skip
+    for question in plan.questions[:_SHOWN]:
+        say(f"  asks {question}")
     for reason in plan.left[:_SHOWN]:
         say(f"  {reason}")
 

@@ -1,4 +1,4 @@
-"""``onward doctor``, ``health``, ``workers``, ``sweep`` and ``db``: is the deployment well?"""
+"""``onward doctor``, ``health``, ``workers`` and ``sweep``: is the deployment well?"""
 
 from typing import Annotated
 
@@ -14,31 +14,7 @@ from ops.doctor import Check, Verdict
 from recovery import watch
 from recovery.sweep import sweep_once
 
-db = typer.Typer(no_args_is_help=True, help="The journal's schema.")
-
 _RECENT = 3600.0  #: seconds; a worker silent for longer is history
-
-
-@db.command("upgrade")
-def upgrade(as_json: Json = False) -> None:
-    """Bring the journal's schema to the version this code wants. Does nothing when it is there."""
-    from models.migrations import upgrade as migrate  # noqa: PLC0415 - half a second for one command
-
-    before = overview.schema_revision()
-    migrate(settings().database_url)
-    after = schema.look()
-    answer = {"before": before, "after": after.found}
-    emit(answer, as_json=as_json, show=lambda: say(after.sentence))
-
-
-@db.command("check")
-def check(as_json: Json = False) -> None:
-    """Say whether the journal's schema fits this code. Exit code 1 when it does not."""
-    found = schema.look()
-    answer = {"found": found.found, "wanted": found.wanted, "fits": found.fits}
-    emit(answer, as_json=as_json, show=lambda: say(found.sentence))
-    if not found.fits:
-        raise typer.Exit(1)
 
 
 def health(as_json: Json = False) -> None:

@@ -8,7 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from models.journal import history
-from models.journal.history import Happening, StepView
+from models.journal.history import StepView
+from models.journal.stories import Happening
 from ops import client, schema
 from ops.cli.asking import RunArgument, find_run
 from ops.cli.output import Json, emit, say, seconds_between, table
@@ -68,7 +69,7 @@ def steps(run: RunArgument, as_json: Json = False) -> None:
 
 
 def show_history(run: RunArgument, as_json: Json = False) -> None:
-    """Claims, results, losses and events of a run in the order of time."""
+    """Claims, results, losses, effects and events of a run in the order of time."""
     found = history.timeline(find_run(run))
     emit(found, as_json=as_json, show=lambda: _show_history(found))
 
@@ -135,9 +136,14 @@ def _show_history(found: list[Happening]) -> None:
     columns = ("at", "what", "step", "attempt", "token", "worker", "detail")
     table(columns, (
         (f"{one.at:%Y-%m-%d %H:%M:%S}.{one.at.microsecond // 1000:03}", one.kind, one.step_key, one.attempt,
-         one.token, one.worker or one.actor, _short(one.detail))
+         one.token, one.worker or one.actor, _short(_named(one)))
         for one in found
     ))  # fmt: skip
+
+
+def _named(one: Happening) -> str:
+    """An effect's line with what its key adds to the run's own id."""
+    return one.detail if one.effect is None else f"{one.effect.partition(':')[2]}: {one.detail}"
 
 
 def _short(text: str) -> str:

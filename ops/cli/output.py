@@ -76,14 +76,11 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
 
 
 def facts(pairs: Iterable[tuple[str, object]]) -> None:
-    """Names and values on stdout, those without a value left out."""
-    made = Table(box=None, pad_edge=False, show_header=False)
-    made.add_column(no_wrap=True, style="bold")
-    made.add_column(overflow="fold")
-    for name, value in pairs:
-        if value not in (None, ""):
-            made.add_row(Text(name), Text(_cell(value)))
-    console().print(made)
+    """Names and values on stdout, those without a value left out. Never folded: values are copied."""
+    shown = [(name, _cell(value)) for name, value in pairs if value not in (None, "")]
+    width = max((len(name) for name, _ in shown), default=0)
+    for name, value in shown:
+        console().print(Text.assemble((f"{name:<{width}}", "bold"), f" {value}"), soft_wrap=True)
 
 
 def seconds_between(start: datetime | None, end: datetime | None) -> str:

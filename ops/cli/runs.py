@@ -1,20 +1,28 @@
 """``onward runs``: looking at runs, and acting on them by name."""
 
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 import typer
 
-from models.journal import history
+from models.journal import history, stories
+from models.journal.compensations import Requested
 from models.journal.history import RunView
 from models.states import RunState
-from ops import client, resuming, schema
+from ops import client, resuming, schema, undoing
 from ops.cli.asking import By, DryRun, RunArgument, Yes, actor, confirm, find_run
+from ops.cli.effects import tell_of_run
 from ops.cli.output import Json, emit, facts, note, say, table
+from ops.cli.problems import UsageProblem
 from ops.resuming import Preview
 from recovery import watch
-from recovery.verify import verify
+from recovery.verify import look
 
 app = typer.Typer(no_args_is_help=True, help="Look at runs and act on them.")
+
+Reason: TypeAlias = Annotated[str, typer.Option(help="Why, for the history.")]
+
+_MOVING = (RunState.PENDING, RunState.RUNNING, RunState.WAITING)
+_EFFECTS = 100_000  #: more than a plan has steps
 
 
 @app.command("list")
@@ -36,8 +44,13 @@ def show(run: RunArgument, as_json: Json = False) -> None:
     """One run, and in one line why it does not move."""
     run_id = find_run(run)
     found, why = history.get_run(run_id), watch.why(run_id)
-    answer = {"run": found, "why": why.word, "why_sentence": why.sentence, "stuck": why.stuck}
+    answer = {
+        "run": found, "why": why.word, "why_sentence": why.sentence, "stuck": why.stuck,
+        "effects": stories.list_effects(run_id=run_id, limit=_EFFECTS), "story": stories.story(run_id),
+    }  # fmt: skip
     emit(answer, as_json=as_json, show=lambda: _show(found, why.sentence))
+    if not as_json:
+        tell_of_run(run_id)
 
 
 @app.command("resume")
@@ -81,13 +94,20 @@ def retry(
 @app.command("cancel")
 def cancel(
     run: RunArgument,
-    reason: Annotated[str, typer.Option(help="Why, for the history.")] = "no reason given",
+    *,
+    reason: Reason = "no reason given",
+    compensate: Annotated[
+        bool, typer.Option("--compensate", help="And undo what it did; says before what that is.")
+    ] = False,
     by: By = None,
+    yes: Yes = False,
     as_json: Json = False,
 ) -> None:
     """Stop a run for good. Steps in the air end first; completed ones stay."""
     run_id = find_run(run)
-    done = client.cancel(run_id, by=actor(by), reason=reason)
+    if compensate:
+        _consent(undoing.preview(run_id), yes=yes, as_json=as_json)
+    done = client.cancel(run_id, by=actor(by), reason=reason, compensate=compensate)
     told = (
         f"Run {run_id} is being cancelled ({done.cancellation_id})."
         if done.first
@@ -96,21 +116,105 @@ def cancel(
     emit(done, as_json=as_json, show=lambda: say(told))
 
 
+@app.command("compensate")
+def compensate(
+    run: RunArgument,
+    *,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--only",
+            metavar="KEY",
+            help="Only this effect; repeatable. Of a completed run as well.",
+        ),
+    ] = None,
+    cancel: Annotated[
+        bool, typer.Option("--cancel", help="Cancel the run first if it is not at rest.")
+    ] = False,
+    reason: Reason = "no reason given",
+    by: By = None,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+    as_json: Json = False,
+) -> None:
+    """Undo what a run did, the last effect first. Says before what that is, and what cannot be undone.
+
+    Once more, it tries again what could not be undone.
+    """
+    if only and cancel:
+        raise UsageProblem(
+            "--only undoes effects beside a run, --cancel ends it: give one of them."
+        )
+    run_id = find_run(run)
+    plan, asked = undoing.preview(run_id, only=only or ()), None
+    if dry_run:
+        if not as_json:
+            _show_undoing(plan)
+    else:
+        _consent(plan, yes=yes, as_json=as_json)
+        if cancel and plan.state in _MOVING:
+            client.cancel(run_id, by=actor(by), reason=reason, compensate=True)
+        asked = client.compensate(run_id, by=actor(by), reason=reason, only=only or ())
+    answer = {"preview": plan, "requested": asked}
+    emit(answer, as_json=as_json, show=lambda: say(_asked_for(run_id, asked)))
+
+
 @app.command("verify")
 def verify_run(run: RunArgument, as_json: Json = False) -> None:
     """Hold everything recorded of a run against itself. Exit code 1 when something does not hold."""
     run_id = find_run(run)
-    findings = verify(run_id)
+    verdict = look(run_id)
+    findings = verdict.findings
 
     def show_findings() -> None:
+        for line in verdict.left_over:
+            say(line)
         for finding in findings:
             say(str(finding))
         say(f"{run_id}: {len(findings) or 'no'} findings.")
 
-    answer = {"run_id": run_id, "verified": not findings, "findings": findings}
+    answer = {
+        "run_id": run_id, "verified": not findings, "findings": findings,
+        "not_asked_again": verdict.left_over,
+    }  # fmt: skip
     emit(answer, as_json=as_json, show=show_findings)
     if findings:
         raise typer.Exit(1)
+
+
+def _consent(plan: undoing.Preview, *, yes: bool, as_json: bool) -> None:
+    if not as_json:
+        _show_undoing(plan)
+    confirm("Undo this?", yes=yes, as_json=as_json)
+
+
+def _show_undoing(plan: undoing.Preview) -> None:
+    groups = (
+        ("undone, in this order", plan.undo), ("asked first whether it happened", plan.asked_first),
+        ("CANNOT be undone, left to a person", plan.cannot), ("undone or given up before", plan.undone),
+    )  # fmt: skip
+    say(f"Of run {plan.run_id} ({plan.state}):")
+    for title, lines in groups:
+        if lines:
+            say(f"{title}:")
+        for number, line in enumerate(lines, start=1):
+            remark = f"  ({line.remark})" if line.remark else ""
+            say(f"  {number}. {line.tool} of step {line.step_key}: {line.key}{remark}")
+    if plan.unseen:
+        say(
+            f"not seen by Onward, look yourself: what {', '.join(plan.unseen)} did outside its tools"
+        )
+    if plan.is_empty:
+        say("  nothing is left to be undone")
+
+
+def _asked_for(run_id: str, asked: Requested | None) -> str:
+    if asked is None:
+        return "Nothing was done (--dry-run)."
+    if asked.state == "done":
+        return f"{run_id}: everything asked for is undone or given up."
+    before = "" if asked.changed else "was asked for before and "
+    return f"{run_id}: its undoing {before}goes on; `onward runs show {run_id}` tells how."
 
 
 def _list(found: list[RunView], limit: int) -> None:
@@ -144,6 +248,8 @@ def _show_preview(plan: Preview) -> None:
         ("under way", _keys(plan.moving)), ("left stopped", _keys(plan.left)),
         ("not reached yet", f"{plan.ahead} steps"),
     ))  # fmt: skip
+    for question in plan.questions:
+        say(f"  asks {question}")
 
 
 def _show_sent_back(keys: list[str], *, dry_run: bool) -> None:

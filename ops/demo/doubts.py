@@ -10,8 +10,9 @@ from ops.demo.evidence import HeldStep, short
 
 _DOUBTED = """
 SELECT s.run_id, s.key, s.source, s.sends, extract(epoch FROM s.settled_at - d.at)::float8,
-       (SELECT count(*) FROM event k WHERE k.run_id = s.run_id AND k.kind = 'effect_looked'
-           AND starts_with(k.detail, s.key || ': ')),
+       (SELECT count(*) FROM event k WHERE k.run_id = s.run_id AND starts_with(k.detail, s.key || ': ')
+           AND (k.kind IN ('effect_looked', 'effect_absent')
+                OR k.kind = 'effect_settled' AND s.source = 'lookup')),
        substr(d.detail, length(s.key) + 3)
 FROM effect_settlement s JOIN run r ON r.run_id = s.run_id,
 LATERAL (SELECT e.at, e.detail FROM event e WHERE e.run_id = s.run_id AND e.kind = 'effect_unknown'
@@ -30,7 +31,7 @@ WHERE e.run_id = ANY(%(runs)s) AND e.kind = 'effect_unknown' AND e.at > %(since)
 
 _TOLD = """
 SELECT event_id, kind, detail FROM event
-WHERE run_id = %(run_id)s AND kind IN ('effect_unknown', 'effect_looked', 'effect_settled')
+WHERE run_id = %(run_id)s AND kind IN ('effect_unknown', 'effect_looked', 'effect_absent', 'effect_settled')
   AND event_id > %(after)s ORDER BY event_id"""
 
 
@@ -86,14 +87,19 @@ class Story:
         """The lines that are new."""
         rows = database.fetch(_TOLD, {"run_id": self._run_id, "after": self._after})
         self._after = max([self._after, *(row[0] for row in rows)])
-        return [f"{short(self._run_id)}: {self._words(kind, detail)}" for _, kind, detail in rows]
+        told = [line for _, kind, detail in rows for line in self._words(kind, detail)]
+        return [f"{short(self._run_id)}: {line}" for line in told]
 
-    def _words(self, kind: str, detail: str) -> str:
+    def _words(self, kind: str, detail: str) -> list[str]:
         said = detail.partition(": ")[2]
         match kind:
             case "effect_unknown":
-                return f"the registry filed {self._filing}, its answer was lost; nobody here knows ({said})"
-            case "effect_looked":
-                return f"the registry was asked: {said}"
+                lost = f"{self._filing} is filed, and its answer was lost: nobody here knows"
+                return [lost, f"what the step saw: {said}"]
+            case "effect_settled":
+                return [
+                    f"the registry was asked: {said}",
+                    f"{self._filing} is the result, and nothing was sent again",
+                ]
             case _:
-                return f"settled ({said}), and nothing was sent again"
+                return [f"the registry was asked: {said}"]

@@ -37,7 +37,8 @@ class HeldStep:
     pid_started: int
 
     def __str__(self) -> str:
-        return f"{self.step_key} of {short(self.run_id)} (token {self.token}, pid {self.pid})"
+        pid = f", pid {self.pid}" if self.pid else ""
+        return f"{self.step_key} of {short(self.run_id)} (token {self.token}{pid})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ def response_dropped(scene: Scene) -> Script:
     held = tuple(step for step, _ in lost)
     yield from patiently(scene.keepsake.take)
     yield Blow(
-        victim=f"{count} answers of the registry", moment=min(at for _, at in lost), held=held,
+        victim=f"{count} answer{'s' * (count > 1)} of the registry", moment=min(at for _, at in lost), held=held,
         runs=tuple(filings),
     )  # fmt: skip
     fates = yield from watching.fates(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from models.journal import overview
-from models.journal.runs import create_batch
+from models.journal.submitting import create_batch
 from models.settings import settings
 from ops import resuming
 from tests.support.invariants import check_invariants

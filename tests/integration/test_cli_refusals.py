@@ -1,43 +1,20 @@
 """The command line over a journal without workers, in this process: what it shows, refuses, and how."""
 
-import io
 import json
-import logging
-import sys
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator
 
 import psycopg
 import pytest
 
-from models import database
-from models.journal import rescue, runs
+from models.journal import rescue, runs, submitting
 from models.migrations import head
-from models.settings import settings
 from models.states import BlockReason
 from ops import client, schema
-from ops.cli import run
-from tasks import registry
+from tests.support.commands import Onward, Said, commands_here
 from tests.support.journal import Journal, Worker, at, row_of, submit_run
 
 AGENTS = "tests.agents.gated"
 NOWHERE = "postgresql+psycopg://onward@127.0.0.1:1/onward"
-
-
-@dataclass(frozen=True)
-class Said:
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        assert self.code == 0, self
-        return json.loads(self.out)
-
-
-Onward = Callable[..., Said]
 
 
 @pytest.fixture
@@ -45,29 +22,8 @@ def onward(
     journal: Journal, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Onward]:
     """``onward("runs", "list", ONWARD_LOG="json")``: one command, with these variables."""
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    monkeypatch.setattr(sys, "stdin", io.StringIO())
-    monkeypatch.setenv("ONWARD_AGENTS", AGENTS)
-    monkeypatch.setenv("USER", "tester")
-    root, handlers = logging.getLogger(), [*logging.getLogger().handlers]
-
-    def call(*arguments: str, **environment: str) -> Said:
-        with pytest.MonkeyPatch.context() as more:
-            for name, value in environment.items():
-                more.setenv(name, value)
-            settings.cache_clear()
-            database.close()
-            code = run(arguments)
-            said = capsys.readouterr()
-        settings.cache_clear()
-        database.close()
-        return Said(code, said.out, said.err)
-
-    with registry.isolated():
-        sys.modules.pop(AGENTS, None)  # a module registers its workflows when it is imported
-        yield call
-        sys.modules.pop(AGENTS, None)
-    root.handlers = handlers
+    with commands_here(AGENTS, capsys=capsys, monkeypatch=monkeypatch) as onward:
+        yield onward
 
 
 REFUSALS: dict[str, tuple[tuple[str, ...], dict[str, str], int, str]] = {
@@ -131,19 +87,19 @@ def test_a_database_is_upgraded_and_checked(onward: Onward, empty_database_url: 
     def here(*words: str) -> Said:
         return onward(*words, ONWARD_DATABASE_URL=empty_database_url)
 
-    nothing = "The database has no journal yet: run `onward db upgrade` (to 0001)."
+    nothing = f"The database has no journal yet: run `onward db upgrade` (to {schema.newest()})."
     assert schema.newest() == head()
     assert (here("db", "check").code, here("db", "check").out) == (1, f"{nothing}\n")
     for words in (("runs", "list"), ("batch", "status", "x"), ("result", "x"), ("health",)):
         assert here(*words).err == f"onward: {nothing}\n"
-    assert here("db", "upgrade", "--json").json == {"before": None, "after": "0001"}
-    assert here("db", "upgrade", "--json").json == {"before": "0001", "after": "0001"}
+    assert here("db", "upgrade", "--json").json == {"before": None, "after": head()}
+    assert here("db", "upgrade", "--json").json == {"before": head(), "after": head()}
     assert here("db", "check", "--json").json["fits"] is True
     said = here("health")
     assert (said.code, said.out[:30]) == (1, "No sweep has ever completed: i")
     with psycopg.connect(empty_database_url.replace("+psycopg", "")) as link:
         link.execute("UPDATE alembic_version SET version_num = '0000'")
-    assert "at 0000, behind 0001: run `onward db upgrade`" in here("runs", "list").err
+    assert f"at 0000, behind {head()}: run `onward db upgrade`" in here("runs", "list").err
 
 
 def test_looking_at_runs(onward: Onward) -> None:
@@ -175,7 +131,7 @@ def test_acting_on_a_blocked_run(onward: Onward, journal: Journal) -> None:
     assert "run again" in shown.out
     assert "Nothing was done (--dry-run)." in shown.out
     assert onward("runs", "resume", run_id, "--dry-run", "--json").json["preview"] == {
-        "run_id": run_id, "state": "blocked", "reused": ["a"], "again": ["b"], "asked": [], "left": [],
+        "run_id": run_id, "state": "blocked", "reused": ["a"], "again": ["b"], "asked": [], "questions": [], "left": [],
         "moving": [], "ahead": 1,
     }  # fmt: skip
     asked = onward("runs", "resume", run_id, "--json")
@@ -213,7 +169,7 @@ def test_cancelling_twice_gives_the_same_cancellation(onward: Onward) -> None:
 
 
 def test_a_batch_is_summed_up(onward: Onward) -> None:
-    runs.create_batch("three", "three runs")
+    submitting.create_batch("three", "three runs")
     done, failed, waiting = (submit_run(at("a"), batch_id="three") for _ in range(3))
     worker = Worker()
     worker.do(done, "a")

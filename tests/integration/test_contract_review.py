@@ -9,9 +9,9 @@ import pytest
 
 from examples.contract_review import corpus, registry_client, work
 from examples.contract_review.errors import RegistryRefused, RegistryUnavailable
-from examples.contract_review.registry_client import FileConclusion, Filing
 from examples.contract_review.estimate import estimate
 from examples.contract_review.llm import asker
+from examples.contract_review.registry_client import FileConclusion, Filing
 from examples.contract_review.values import Conclusion
 from tasks import Absent, Found, NotSent, Refused, Undecided
 from tests.support.contract_services import ROOT, Service, asking, model_server, registry

@@ -3,17 +3,18 @@
 import json
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, LiteralString
 
 import psycopg
 import pytest
 
 from models import database
-from models.journal import publish, steps
+from models.journal import effect_sql, effects, publish, steps
 from models.journal import sql as hot
 from models.journal.values import Claimed
 from tasks import group
+from tests.support.filling import an_old_snapshot, fill
+from tests.support.intents import asking, send
 from tests.support.journal import Journal, Worker, at, row_of, submit_run
 from tests.support.meter import meter
 
@@ -96,6 +97,15 @@ RENEWAL = {
     "run_ids": ["run-00777"], "branches": ["0"], "tokens": [1], "owners": ["start-1.x"], "ttl": 30.0,
 }  # fmt: skip
 
+EFFECT = {
+    "key": "run-00777:s5:t:1", "undo_key": "run-00777:s5:t:1::undo", "nonce": "n", "tool": "t",
+    "tool_version": "1", "undoes": None,
+    "effect_class": "queryable", "request": "{}", "request_digest": "d", "send_within": 5.0,
+    "absent_after": 90.0, "key_retention": None, "resend_limit": 8, "start_id": "start-1", "worker": "w",
+    "pid": 1, "pid_started": 1, "pid_space": "p", "attempt": 1, "result": "null", "result_digest": "d",
+    "error": "e", "call_over": True,
+}  # fmt: skip
+
 HOT: dict[str, tuple[LiteralString, dict[str, Any]]] = {
     "claim": (hot.CLAIM, CLAIMED | CARRIER),
     "claimed by": (hot.CLAIMED_BY, CLAIMED | CARRIER),
@@ -105,49 +115,17 @@ HOT: dict[str, tuple[LiteralString, dict[str, Any]]] = {
     "report": (hot.REPORT, CLAIMED | CARRIER | RESULT),
     "finish": (hot.FINISH, CLAIMED | CARRIER | RESULT),
     "renew": (hot.RENEW, RENEWAL),
+    "intend": (effect_sql.INTEND, CLAIMED | EFFECT),
+    "settle effect": (effect_sql.SETTLE, CLAIMED | EFFECT),
+    "refuse effect": (effect_sql.REFUSE, CLAIMED | EFFECT),
+    "doubt effect": (effect_sql.DOUBT, CLAIMED | EFFECT),
+    "recall effect": (effect_sql.RECALL, EFFECT),
+    "keep evidence": (effect_sql.KEEP_EVIDENCE, CLAIMED | EFFECT),
+    "record pure": (effect_sql.RECORD_PURE, CLAIMED | EFFECT),
 }
 
 #: Plans that touch a handful of rows may read a table from end to end only when it is this small.
-GROWING = {"live", "plan", "step", "run"}
-
-
-@contextmanager
-def an_old_snapshot(journal: Journal) -> Iterator[None]:
-    """A dump, a forgotten session, a replica: somebody for whom no dead row may be removed."""
-    with psycopg.connect(journal.conninfo) as other:
-        other.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-        other.execute("SELECT count(*) FROM live")
-        yield
-        other.rollback()
-
-
-def fill(journal: Journal, count: int) -> None:
-    """Runs in motion, each in the middle of its plan, a tenth of them at work."""
-    journal.look.execute(
-        """
-        WITH made AS (
-            INSERT INTO run (run_id, input, input_digest, workflow, version, interface_digest, code_digest,
-                             state, step_count)
-            SELECT 'run-' || lpad(n::text, 5, '0'), '{}', 'd', 'toy', '1', 'd', 'd', 'running', 10
-            FROM generate_series(1, %(count)s) n RETURNING run_id
-        ), planned AS (
-            INSERT INTO plan (run_id, step_key, position, step_name, queue, kind, branch, input, arguments,
-                              next_key)
-            SELECT run_id, 's' || n, n, 'toy.work', 'q', 'step', '0', 'none', '{}', 's' || n + 1
-            FROM made, generate_series(0, 9) n
-        ), finished AS (
-            INSERT INTO step (run_id, step_key, branch, state, output, output_digest, attempt, token)
-            SELECT run_id, 's' || n, '0', 'completed', repeat('x', 200), 'd', 1, 1
-            FROM made, generate_series(0, 4) n
-        )
-        INSERT INTO live (run_id, branch, step_key, prev_key, queue) SELECT run_id, '0', 's5', 's4', 'q'
-        FROM made""",
-        {"count": count},
-    )
-    journal.look.execute(
-        "UPDATE live SET state = 'running', owner = 'start-1.x', token = 1,"
-        " lease_expires_at = onward_now() + interval '1 hour' WHERE run_id LIKE '%7'"
-    )
+GROWING = {"live", "plan", "step", "run", "effect", "effect_settlement"}
 
 
 def plan_of(
@@ -216,6 +194,7 @@ def test_hot_statements_go_by_primary_key_under_an_old_snapshot(journal: Journal
     with an_old_snapshot(journal):
         for _ in range(4):
             journal.look.execute("UPDATE live SET revision = revision + 1")
+            journal.look.execute("UPDATE effect SET revision = revision + 1")
         journal.look.execute("ANALYZE")
         assert journal.one(size) > 2 * before  # dead rows that nobody may remove
         assert worst_plans(journal) == {}
@@ -262,3 +241,24 @@ def test_a_fork_and_its_reports_cost_one_commit_each(journal: Journal) -> None:
         for number in range(width):
             worker.do(run_id, f"m{number}", branch=f"0/1.{number}")
     assert spent.durable <= 1 + 2 * width + 3
+
+
+def test_an_effect_costs_two_commits_of_one_statement_each(journal: Journal) -> None:
+    claims = [Worker().take(submit_run(row_of("a")), "a") for _ in range(RUNS)]
+    with meter(journal) as spent:
+        for number, claimed in enumerate(claims):
+            send(claimed, asking(f"key-{number}"))
+            effects.settle(f"key-{number}", claimed, result="1")
+    assert 2 * RUNS <= spent.durable <= 2 * RUNS + 3
+    assert spent.statements <= 2.2 * RUNS
+
+
+def test_every_update_of_an_effect_is_hot(journal: Journal) -> None:
+    claims = [Worker().take(submit_run(row_of("a")), "a") for _ in range(RUNS)]
+    for number, claimed in enumerate(claims):
+        for _ in range(3):
+            send(claimed, asking(f"key-{number}"))
+            effects.refuse(f"key-{number}", claimed, error="no")
+    after = table_counts(journal, "effect")
+    assert after["n_tup_upd"] >= 5 * RUNS
+    assert after["n_tup_hot_upd"] == after["n_tup_upd"]

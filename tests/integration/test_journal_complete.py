@@ -5,7 +5,7 @@ import json
 import pytest
 from psycopg import errors as pg
 
-from models.journal import runs, steps
+from models.journal import runs, steps, submitting
 from models.journal.errors import LeaseLost
 from models.journal.steps import FORK_AT_ONCE
 from models.settings import settings
@@ -94,7 +94,7 @@ def test_a_cancelled_run_ends_cancelled_with_its_last_result_kept(journal: Journ
 
 def test_a_fork_starts_every_member_and_leaves_the_branch_at_the_join(journal: Journal) -> None:
     journal.freeze()
-    runs.create_batch("batch-1", "one")
+    submitting.create_batch("batch-1", "one")
     members = (at("m0"), at("m1", blind, queue="other"), row_of("m2", "m2b"))
     run_id = submit_run(at("a") | group(*members) | at("join"), priority=4, batch_id="batch-1")
     completed = Worker().do(run_id, "a")

@@ -2,14 +2,14 @@
 
 import pytest
 
-from models.journal import rescue, steps
+from models.journal import losing, rescue, steps
 from models.journal.values import Lease
 from tests.support.journal import Journal, Worker, row_of, submit_run, wrong_refs
 from tests.support.threads import at_once
 
 
 def expire(*, limit: int) -> int:
-    return rescue.expire(rescue.expired(limit=limit))
+    return losing.expire(losing.expired(limit=limit))
 
 
 def test_a_lease_is_over_at_its_end_and_not_before(journal: Journal) -> None:
@@ -24,7 +24,8 @@ def test_a_lease_is_over_at_its_end_and_not_before(journal: Journal) -> None:
 
     live, now = journal.live(run_id), journal.one("SELECT onward_now()")
     assert (live["state"], live["owner"], live["lease_expires_at"]) == ("unknown", None, None)
-    assert (live["carrier"], live["pid"], live["pid_started"]) == (None, None, None)
+    lost_process = (live["pid"], live["pid_started"])
+    assert (live["carrier"], lost_process) == (None, (4242, 4243)), "it may be asked whether it lives"
     assert (live["lost"], live["crashes"], live["failures"]) == (1, 0, 0)
     assert (live["token"], live["attempt"], live["revision"]) == (1, 1, 2)
     assert (live["error_type"], live["due_at"]) == ("expired", now)
@@ -43,12 +44,12 @@ def test_a_step_that_changed_since_it_was_seen_is_left_alone(journal: Journal) -
     run_ids = [submit_run(row_of("a")) for _ in range(3)]
     claims = [Worker().take(run_id, "a") for run_id in run_ids]
     journal.advance(31)
-    seen = rescue.expired(limit=10)
+    seen = losing.expired(limit=10)
     assert steps.renew([claims[0].lease], ttl=30)
     for wrong_ref in wrong_refs(seen[1]):
-        assert rescue.expire([wrong_ref]) == 0
+        assert losing.expire([wrong_ref]) == 0
     with journal.holding("SELECT 1 FROM live WHERE run_id = %s FOR UPDATE", run_ids[2]) as other:
-        assert rescue.expire(seen) == 1
+        assert losing.expire(seen) == 1
         assert other.blocked == []
     states = [journal.live(run_id)["state"] for run_id in run_ids]
     assert states == ["running", "unknown", "running"]
@@ -60,15 +61,15 @@ def test_a_lease_that_is_not_over_is_not_taken_whoever_asks(journal: Journal) ->
     Worker().take(run_id, "a")
     journal.advance(29)
     before = journal.image()
-    assert rescue.expire([journal.ref(run_id)]) == 0
+    assert losing.expire([journal.ref(run_id)]) == 0
     assert journal.image() == before
 
 
 def test_a_step_without_an_owner_has_no_lease_to_lose(journal: Journal) -> None:
     run_id = submit_run(row_of("a"))
     journal.make(run_id, lease_expires_at="2000-01-01Z")
-    assert rescue.expired(limit=10) == []
-    assert rescue.expire([journal.ref(run_id)]) == 0
+    assert losing.expired(limit=10) == []
+    assert losing.expire([journal.ref(run_id)]) == 0
 
 
 def test_batches_go_on_from_where_the_last_one_ended(journal: Journal) -> None:
@@ -77,10 +78,10 @@ def test_batches_go_on_from_where_the_last_one_ended(journal: Journal) -> None:
     for run_id in run_ids:
         Worker().take(run_id, "a")
     journal.advance(31)
-    first = rescue.expired(limit=2)
-    rest = rescue.expired(limit=9, after=(run_ids[1], "0"))
+    first = losing.expired(limit=2)
+    rest = losing.expired(limit=9, after=(run_ids[1], "0"))
     assert [ref.run_id for ref in first + rest] == run_ids
-    rescue.expire(first + rest)
+    losing.expire(first + rest)
     unknown_ids = [stale.run_id for stale in rescue.unknown_steps(limit=9, after=(run_ids[2], "0"))]
     assert unknown_ids == run_ids[3:]
     journal.look.execute("UPDATE run SET hold = 'cancel'")
@@ -111,13 +112,13 @@ def test_sweeps_at_once_lose_each_step_once(journal: Journal) -> None:
 
 def died(run_id: str, **changes: str) -> int:
     facts = {"task_id": f"{run_id}:a", "start_id": "start-1", "reason": "signal 9", **changes}
-    return rescue.mark_died(run_id, **facts)
+    return losing.mark_died(run_id, **facts)
 
 
 def test_a_seen_death_counts_a_crash_once(journal: Journal) -> None:
     run_id = submit_run(row_of("a"))
     Worker().take(run_id, "a")
-    assert rescue.carriers(run_id, task_id=f"{run_id}:a", start_id="start-1") == [(4242, 4243)]
+    assert losing.carriers(run_id, task_id=f"{run_id}:a", start_id="start-1") == [(4242, 4243)]
     assert died(run_id) == 1
     assert died(run_id) == 0
     live = journal.live(run_id)
@@ -125,7 +126,7 @@ def test_a_seen_death_counts_a_crash_once(journal: Journal) -> None:
     assert (live["error_type"], live["error"]) == ("died", "signal 9")
     assert journal.attempts(run_id) == [("a", 1, "died")]
     assert journal.events(run_id) == ["lease_died"]
-    assert rescue.carriers(run_id, task_id=f"{run_id}:a", start_id="start-1") == []
+    assert losing.carriers(run_id, task_id=f"{run_id}:a", start_id="start-1") == []
 
 
 @pytest.mark.parametrize(
@@ -166,16 +167,16 @@ def test_a_gone_worker_loses_the_steps_of_its_dead_processes(journal: Journal) -
     namesake, other = Worker(start_id="start-10", pid=11), Worker(start_id="start-2", pid=11)
     for worker, run_id in zip((gone, alive, namesake, other), run_ids, strict=True):
         worker.take(run_id, "a")
-    assert sorted((one.pid, one.pid_started) for one in rescue.held_by("start-1")) == [
+    assert sorted((one.pid, one.pid_started) for one in losing.held_by("start-1")) == [
         (11, 12),
         (12, 13),
     ]
-    assert rescue.mark_orphaned("start-1", alive=[12], reason="start-1 is gone") == [run_ids[0]]
+    assert losing.mark_orphaned("start-1", alive=[12], reason="start-1 is gone") == [run_ids[0]]
     states = [journal.live(run_id)["state"] for run_id in run_ids]
     assert states == ["unknown", "running", "running", "running"]
     live = journal.live(run_ids[0])
     assert (live["lost"], live["crashes"], live["error"]) == (1, 0, "start-1 is gone")
-    assert rescue.mark_orphaned("start-1", alive=[12], reason="again") == []
+    assert losing.mark_orphaned("start-1", alive=[12], reason="again") == []
 
 
 def test_a_lease_taken_over_is_told_from_the_one_before(journal: Journal) -> None:

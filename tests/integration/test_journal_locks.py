@@ -1,4 +1,4 @@
-"""Locks are taken in one order, children before parents before the run, so nobody waits in a circle."""
+"""Locks are taken in one order: children before parents, then effects, then the run. Nobody waits in a circle."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -8,10 +8,24 @@ from typing import LiteralString
 
 import pytest
 
-from models.journal import publish, rescue, runs, steps
+from models.journal import (
+    doubts,
+    effects,
+    lookups,
+    loose_ends,
+    losing,
+    publish,
+    rescue,
+    resolving,
+    runs,
+    steps,
+)
 from models.journal.errors import LeaseLost, Refused
+from models.journal.values import Claimed
 from models.states import BlockReason
 from tasks import group
+from tests.support import intents
+from tests.support.intents import IDEMPOTENT, at_work, intend, send
 from tests.support.journal import Journal, Worker, at, row_of, submit_run
 from tests.support.threads import Aside, aside
 from tests.support.waiting import wait_until
@@ -19,15 +33,18 @@ from tests.support.waiting import wait_until
 #: Only who takes several locks can hold one and wait for another.
 SEVERAL_ROWS = {
     "report", "report of another", "fail", "fail of another", "fail of the other member", "grow",
-    "finish", "expire", "orphan", "cancel branches", "requeue", "block", "send back",
+    "finish", "expire", "orphan", "cancel branches", "requeue", "block", "send back", "intend", "found",
+    "believe absent", "look again", "ask person", "doubt step", "resolve", "left over",
 }  # fmt: skip
 
 TOUCH_THE_RUN = {"fail", "fail of another", "grow", "finish", "block", "send back"}
 
 RUN = "run"  #: stands for the run's own row among the branches
+EFFECT = "effect"  #: for that of its one effect
 
 LOCK_LIVE: LiteralString = "SELECT 1 FROM live WHERE run_id = %s AND branch = %s FOR UPDATE"
 LOCK_RUN: LiteralString = "SELECT 1 FROM run WHERE run_id = %s AND %s = 'run' FOR UPDATE"
+LOCK_EFFECT: LiteralString = "SELECT 1 FROM effect WHERE run_id = %s AND %s = 'effect' FOR UPDATE"
 
 
 @dataclass(frozen=True)
@@ -49,8 +66,8 @@ def from_outside(journal: Journal, run_id: str, *branches: str) -> dict[str, Cal
     return {
         "cancel": lambda: runs.cancel(run_id, by="ada", reason="no", cancellation_id="c"),
         "settle": lambda: runs.settle(run_id),
-        "expire": lambda: rescue.expire(refs),
-        "orphan": lambda: rescue.mark_orphaned("start-1", alive=[], reason="gone"),
+        "expire": lambda: losing.expire(refs),
+        "orphan": lambda: losing.mark_orphaned("start-1", alive=[], reason="gone"),
         "cancel branches": lambda: rescue.cancel_branches(refs),
         "requeue": lambda: rescue.requeue(refs, [0.0] * len(refs)),
         "block": lambda: rescue.block(refs[0], BlockReason.NO_WORKER, detail="", failed=False),
@@ -122,7 +139,7 @@ def alone(journal: Journal) -> Scene:
             "finish": lambda: worker.complete(claimed),
             "fail": lambda: worker.fail(claimed),
             "grow": lambda: worker.then(claimed, group(at("x"), at("y"))),
-            "died": lambda: rescue.mark_died(
+            "died": lambda: losing.mark_died(
                 run_id, task_id=f"{run_id}:b", start_id="start-1", reason="signal 9"
             ),
             **outside,
@@ -130,17 +147,80 @@ def alone(journal: Journal) -> Scene:
     )
 
 
-SCENES = {"strict": strict, "nested": nested, "alone": alone}
+def in_doubt(journal: Journal, claimed: Claimed) -> dict[str, Callable[[], object]]:
+    """What may happen to an effect that is being looked up."""
+    key = claimed.run_id
+    effects.doubt(key, claimed, error="cut", call_over=True)
+    looked_up = lookups.begin(key, looker="looker-1")
+    assert looked_up is not None
+    return {
+        "found": lambda: lookups.found(looked_up, result="1", source="lookup", said="there"),
+        "believe absent": lambda: lookups.believe_absent(looked_up, said="not there"),
+        "look again": lambda: lookups.look_again(looked_up, after=1.0, counts=True, said="not yet"),
+        "ask person": lambda: lookups.ask_person(looked_up, said="two of them"),
+        "resolve": lambda: resolving.abandon(key, by="ada", reason="gone"),
+        "late answer": lambda: effects.keep_evidence(key, claimed, result="1"),
+    }
+
+
+def asking(journal: Journal) -> Scene:
+    """A step that asks again for what an earlier attempt may have done, as that is looked up."""
+    claimed = at_work()
+    intent = intents.asking(claimed.run_id, IDEMPOTENT)
+    send(claimed, intent)
+    journal.make(claimed.run_id, state="pending", owner=None, lease_expires_at=None)
+    second = Worker("worker-2", "start-2").take(claimed.run_id, "a")
+    outside = in_doubt(journal, claimed)
+    journal.make(claimed.run_id, lease_expires_at=journal.one("SELECT now() + interval '1 minute'"))
+    return Scene(
+        claimed.run_id,
+        ("0", EFFECT),
+        {
+            "intend": lambda: intend(second, intent),
+            "left over": lambda: loose_ends.left_over(second),
+            "finish": lambda: Worker().complete(second),
+            "fail": lambda: Worker().fail(second),
+            **outside,
+            **from_outside(journal, claimed.run_id, "0"),
+        },
+    )
+
+
+def abandoned(journal: Journal) -> Scene:
+    """A step whose owner is gone in the middle of an effect."""
+    claimed = at_work()
+    key = claimed.run_id
+    send(claimed, intents.asking(key))
+    losing.mark_died(
+        claimed.run_id, task_id=f"{claimed.run_id}:a", start_id="start-1", reason="signal 9"
+    )
+    ref = journal.ref(claimed.run_id)
+    return Scene(
+        claimed.run_id,
+        ("0", EFFECT),
+        {
+            "doubt step": lambda: doubts.doubt_step(ref, pause=60.0),
+            "settle effect": lambda: effects.settle(key, claimed, result="1"),
+            "refuse effect": lambda: effects.refuse(key, claimed, error="no"),
+            "resolve": lambda: resolving.absent(key, by="ada", reason="looked"),
+            **from_outside(journal, claimed.run_id, "0"),
+        },
+    )
+
+
+SCENES = {
+    "strict": strict, "nested": nested, "alone": alone, "asking": asking, "abandoned": abandoned,
+}  # fmt: skip
 each_scene = pytest.mark.parametrize("make", SCENES.values(), ids=SCENES.keys())
 
 
 def rank(row: str) -> int:
     """Where a row stands in the order: what is deeper comes first, the run last."""
-    return 100 if row == RUN else -row.count("/")
+    return {RUN: 100, EFFECT: 50}.get(row, -row.count("/"))
 
 
 def statement(row: str) -> LiteralString:
-    return LOCK_RUN if row == RUN else LOCK_LIVE
+    return {RUN: LOCK_RUN, EFFECT: LOCK_EFFECT}.get(row, LOCK_LIVE)
 
 
 def tolerantly(verb: Callable[[], object]) -> Callable[[], object]:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from models.journal import publish, runs, steps
+from models.journal import publish, steps, submitting
 from models.settings import settings
 from tasks import group
 from tests.support.journal import Journal, Worker, at, row_of, submit, submit_run
@@ -102,8 +102,8 @@ def test_runs_that_have_begun_go_before_a_backlog_of_new_ones(journal: Journal) 
 
 
 def test_batches_take_turns_however_large_they_are(journal: Journal) -> None:
-    runs.create_batch("large", "")
-    runs.create_batch("small", "")
+    submitting.create_batch("large", "")
+    submitting.create_batch("small", "")
     large = [submit_run(row_of("a"), batch_id="large") for _ in range(6)]
     small = [submit_run(row_of("a"), batch_id="small") for _ in range(2)]
     due(journal, *large, *small)

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from models.errors import InvalidIdentifier
-from models.journal import rescue, runs
+from models.journal import rescue, runs, submitting
 from models.journal.errors import Refused, SubmissionConflict, UnknownRun
 from models.journal.runs import Cancellation
 from models.settings import settings
@@ -94,11 +94,11 @@ def test_what_identifies_things_is_checked(journal: Journal, field: str) -> None
 
 
 def test_a_batch_may_be_named_again(journal: Journal) -> None:
-    runs.create_batch("batch-1", "first")
-    runs.create_batch("batch-1", "second")
+    submitting.create_batch("batch-1", "first")
+    submitting.create_batch("batch-1", "second")
     assert journal.rows("SELECT label FROM batch") == [{"label": "first"}]
     with pytest.raises(InvalidIdentifier):
-        runs.create_batch(" batch", "")
+        submitting.create_batch(" batch", "")
 
 
 def cancel(run_id: str, number: int = 1) -> Cancellation:

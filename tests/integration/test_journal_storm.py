@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-from models.journal import publish, rescue, runs, steps
+from models.journal import losing, publish, rescue, runs, steps
 from models.journal.errors import JournalUnavailable, LeaseLost, Refused
 from models.journal.values import BranchRef, Claimed
 from recovery.verify import verify
@@ -91,7 +91,7 @@ class Storm:
         """Sweeps that no lock keeps apart."""
         with self.until_over() as look:
             while look():
-                rescue.expire(rescue.expired(limit=20))
+                losing.expire(losing.expired(limit=20))
                 stale = rescue.unknown_steps(limit=20)
                 refs = [BranchRef(one.run_id, one.branch, one.revision) for one in stale]
                 rescue.requeue(refs, [0.0] * len(refs))
@@ -112,7 +112,7 @@ class Storm:
                             " WHERE run_id = %s AND branch = %s AND owner IS NOT NULL",
                             (run_id, branch),
                         )
-                rescue.mark_orphaned(f"start-{self.chance.randrange(3)}", alive=[], reason="gone")
+                losing.mark_orphaned(f"start-{self.chance.randrange(3)}", alive=[], reason="gone")
                 with suppress(Refused, JournalUnavailable):
                     runs.send_back(run_id, by="ada")
 

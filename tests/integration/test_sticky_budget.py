@@ -7,7 +7,7 @@ import pytest
 from celery import Celery
 
 from models.ids import new_nonce
-from models.journal import runs, steps
+from models.journal import steps, submitting
 from models.journal.values import Claimed
 from models.settings import settings
 from tasks import Context, registry, step, workflow
@@ -48,7 +48,7 @@ def ask(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> Ask:
 
     def made() -> tuple[Budget, BoundStep, Claimed]:
 
-        run_id = runs.submit(prepare("hurry", {})).run_id
+        run_id = submitting.submit(prepare("hurry", {})).run_id
         bound = registry.step_named("hurry.hurried", "hurry")
         claimed = steps.claim(
             run_id, "0", "hurried", workflow="hurry", versions=["1"], carrier=Worker().carrier(),

@@ -6,21 +6,14 @@ import pytest
 
 from models.journal import evidence, rescue, runs, steps
 from models.journal.errors import UnknownRun
-from models.journal.values import Claimed, Completed, Output
+from models.journal.values import Output
 from recovery.verify import verify, verify_recovered
 from recovery.watch import why
 from tasks import group
 from tasks.canvas import Canvas
-from tasks.inputs import digests, gathered
+from tasks.inputs import digests
+from tests.support.honest import HonestWorker, tamper
 from tests.support.journal import Journal, Worker, at, row_of, submit_run
-
-
-class HonestWorker(Worker):
-    """Records the digests that the engine would."""
-
-    def complete(self, claimed: Claimed, text: str = "null") -> Completed:
-        output = Output(text, *digests(gathered(claimed), text))
-        return steps.complete(claimed, output, worker=self.name, successor=claimed.successor)
 
 
 def finish(run_id: str, worker: Worker) -> None:
@@ -28,13 +21,6 @@ def finish(run_id: str, worker: Worker) -> None:
     while due := [ref for ref in evidence.of_run(run_id).live if ref.missing == 0]:
         for ref in due:
             worker.do(run_id, ref.step_key, branch=ref.branch)
-
-
-def tamper(journal: Journal, statement: LiteralString, *params: object) -> None:
-    """Change what the database itself refuses to change."""
-    with journal.connect() as link:
-        link.execute("SET session_replication_role = replica")
-        assert link.execute(statement, params).rowcount == 1
 
 
 def branch_of(run_id: str, step_key: str) -> str:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from models.journal.values import StaleStep
 from models.states import BlockReason
-from recovery.decide import Block, Cancel, Decision, Reconcile, Requeue, backoff, decide
+from recovery.decide import Block, Cancel, Decision, LookUp, Reconcile, Requeue, backoff, decide
 
 CRASH_LIMIT, LOST_LIMIT = 3, 10
 COUNTS = (0, 1, 2, CRASH_LIMIT - 1, CRASH_LIMIT, CRASH_LIMIT + 1)
@@ -21,9 +21,13 @@ QUIET = StaleStep(
 )  # fmt: skip
 
 EVERYTHING = [
-    replace(QUIET, unsettled_effects=e, cancel_requested=c, untracked=u, crashes=k, lost=n)
-    for e, c, u, k, n in product((0, 1, 5), (False, True), (False, True), COUNTS, LOSSES)
-]
+    replace(
+        QUIET, unsettled_effects=e, cancel_requested=c, untracked=u, has_lookup=a, crashes=k, lost=n, sends=s
+    )
+    for e, c, u, a, k, n, s in product(
+        (0, 1, 5), (False, True), (False, True), (False, True), COUNTS, LOSSES, (0, 1, 6)
+    )
+]  # fmt: skip
 
 
 def judge(step: StaleStep) -> Decision:
@@ -34,6 +38,7 @@ def expected(step: StaleStep) -> tuple[type[Decision], BlockReason | None]:
     """The rules in their order, written as a table."""
     rules: list[tuple[bool, type[Decision], BlockReason | None]] = [
         (step.unsettled_effects > 0, Reconcile, None),
+        (step.untracked and step.has_lookup, LookUp, None),
         (step.cancel_requested, Cancel, None),
         (step.untracked, Block, BlockReason.UNTRACKED_STEP),
         (step.crashes >= CRASH_LIMIT, Block, BlockReason.POISON_STEP),
@@ -58,6 +63,17 @@ def test_an_untracked_step_is_never_repeated_by_itself() -> None:
     assert not any(isinstance(judge(step), Requeue) for step in EVERYTHING if step.untracked)
 
 
+def test_what_can_be_asked_is_asked_even_when_the_run_is_cancelled() -> None:
+    asked = [step for step in EVERYTHING if isinstance(judge(step), LookUp)]
+    assert any(step.cancel_requested for step in asked)
+    assert all(step.untracked and step.has_lookup for step in asked)
+
+
+def test_a_request_that_is_left_unanswered_again_and_again_is_sent_later_and_later() -> None:
+    pauses = [decide(replace(QUIET, sends=sends)) for sends in range(6)]
+    assert pauses == [Requeue(after) for after in (0.0, 0.0, 1.0, 2.0, 4.0, 8.0)]
+
+
 def test_a_block_says_what_happened_to_what_and_what_to_do() -> None:
     for step in EVERYTHING:
         decision = judge(step)
@@ -80,6 +96,8 @@ def test_the_limits_of_the_settings_hold_without_others(crashes: int, lost: int)
         unsettled_effects=st.integers(0, 10**6),
         cancel_requested=st.booleans(),
         untracked=st.booleans(),
+        has_lookup=st.booleans(),
+        sends=st.integers(0, 10**6),
         crashes=st.integers(0, 10**6),
         lost=st.integers(0, 10**6),
         cause=st.text(),
@@ -91,7 +109,7 @@ def test_there_is_always_one_answer_and_it_is_the_same_again(step: StaleStep) ->
     assert type(decision) is expected(step)[0]
     assert judge(step) == decision
     if isinstance(decision, Requeue):
-        assert decision.after == backoff(step.crashes + step.lost)
+        assert decision.after == backoff(max(step.crashes + step.lost, step.sends))
 
 
 @given(st.integers(0, 10**4))

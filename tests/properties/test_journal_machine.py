@@ -21,7 +21,7 @@ from hypothesis.stateful import (
 )
 from psycopg import sql
 
-from models.journal import rescue, runs, steps
+from models.journal import losing, rescue, runs, steps
 from models.journal.errors import LeaseLost, Refused
 from models.journal.values import BranchRef, Claimed
 from models.states import StepState, is_edge
@@ -122,19 +122,19 @@ class JournalMachine(RuleBasedStateMachine):
     @rule(all_of_them=st.booleans(), seconds=st.sampled_from((5.0, 31.0)))
     def let_time_pass(self, all_of_them: bool, seconds: float) -> None:
         self.journal.advance(seconds)
-        stale = [ref for ref in rescue.expired(limit=100) if ref.run_id == self.run_id]
+        stale = [ref for ref in losing.expired(limit=100) if ref.run_id == self.run_id]
         self.refs += stale
         lost = stale if all_of_them else stale[:1]
-        assert rescue.expire(lost) == len(lost)
+        assert losing.expire(lost) == len(lost)
         self.took_over(lost)
-        assert rescue.expire(lost) == 0
+        assert losing.expire(lost) == 0
 
     @precondition(lambda self: self.claims)
     @rule(pick=picks)
     def see_a_death(self, pick: int) -> None:
         claimed = self.pick_claim(pick)
         held = self.holds(claimed)
-        died = rescue.mark_died(
+        died = losing.mark_died(
             self.run_id,
             task_id=self.carrier(claimed.branch) if held else "none",
             start_id=claimed.owner.partition(".")[0],

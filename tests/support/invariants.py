@@ -9,7 +9,7 @@ from psycopg.rows import dict_row
 
 #: Attempts that ended with their owner: each is one takeover, and has one event.
 TAKEOVERS = ("expired", "died")
-FINAL = ("completed", "failed", "cancelled", "blocked")
+FINAL = ("completed", "failed", "cancelled", "blocked", "compensated")
 
 
 def check_invariants(
@@ -75,7 +75,7 @@ def _nothing_is_left_running(run: dict[str, object], live: list[dict[str, object
     """I5: no step of a run at rest is running; a finished run has nothing in motion at all."""
     stale = [row["step_key"] for row in live if row["state"] == "running"]
     assert not stale, f"I5: still running: {stale}"
-    if run["state"] in ("completed", "cancelled"):
+    if run["state"] in ("completed", "cancelled", "compensated"):
         assert not live, f"I5: a finished run has branches: {[row['step_key'] for row in live]}"
 
 

@@ -10,7 +10,7 @@ from psycopg import sql
 from psycopg.rows import dict_row
 
 from models import database
-from models.journal import rescue
+from models.journal import losing
 from models.journal.values import BranchRef
 from models.plan import ROOT_BRANCH
 from tests.support.toys import (
@@ -32,7 +32,10 @@ __all__ = [
     "submit", "submit_run", "work", "wrong_refs",
 ]  # fmt: skip
 
-TABLES = ("run", "live", "plan", "step", "attempt", "event", "throttle")
+TABLES = (
+    "run", "live", "plan", "step", "attempt", "event", "throttle", "effect", "effect_settlement",
+    "effect_evidence", "compensation",
+)  # fmt: skip
 
 
 class Journal:
@@ -136,7 +139,7 @@ class Journal:
     def lose(self, *, after: float = 31.0) -> int:
         """Let every lease run out, and have it noticed."""
         self.advance(after)
-        return rescue.expire(rescue.expired(limit=1000))
+        return losing.expire(losing.expired(limit=1000))
 
     @contextmanager
     def holding(self, statement: LiteralString, *params: object) -> Iterator["Blocker"]:

@@ -8,7 +8,8 @@ from enum import StrEnum
 from urllib.parse import urlsplit, urlunsplit
 
 CHUNK = 65536
-RAN = b"SELECT "  #: in the tag by which Postgres says that a statement has run
+#: Tags by which Postgres says that a statement has run.
+RAN = (b"SELECT ", b"INSERT 0 ")
 
 
 class Cut(StrEnum):
@@ -26,6 +27,7 @@ class Wire:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._open: list[socket.socket] = [self._listener]
         self._cut: Cut | None = None
+        self._at = b""
         self.cuts = 0
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -33,9 +35,9 @@ class Wire:
     def port(self) -> int:
         return int(self._listener.getsockname()[1])
 
-    def cut_next(self, cut: Cut) -> None:
-        """Cut the next exchange of any connection."""
-        self._cut = cut
+    def cut_next(self, cut: Cut, *, at: bytes = b"") -> None:
+        """Cut the next exchange of any connection, or the next in which these bytes appear."""
+        self._cut, self._at = cut, at
 
     def close(self) -> None:
         for one in self._open:
@@ -51,9 +53,11 @@ class Wire:
             self._open += [client, server]
             _Exchange(self, client, server).start()
 
-    def take_cut(self, cut: Cut) -> bool:
+    def take_cut(self, cut: Cut, data: bytes) -> bool:
         """Whether this instant is the chosen one."""
-        if self._cut is not cut:
+        # A statement is parsed in an exchange of its own: what counts is that it has run.
+        tags = RAN if cut is Cut.ANSWER and not self._at else (self._at,)
+        if self._cut is not cut or not any(tag in data for tag in tags):
             return False
         self._cut = None
         self.cuts += 1
@@ -79,9 +83,7 @@ class _Exchange:
     def _carry(self, source: socket.socket, target: socket.socket, cut: Cut) -> None:
         with suppress(OSError):  # the other direction was cut
             for data in _stream(source):
-                # A statement is parsed in an exchange of its own: what counts is that it has run.
-                due = cut is Cut.REQUEST or RAN in data
-                if due and self._wire.take_cut(cut):
+                if self._wire.take_cut(cut, data):
                     break
                 target.sendall(data)
         self._end()

@@ -6,8 +6,8 @@ from typing import Any
 
 from models.digests import digest_text
 from models.ids import new_nonce
-from models.journal import expanding, failing, runs, steps
-from models.journal.runs import Submission, Submitted
+from models.journal import expanding, failing, steps, submitting
+from models.journal.submitting import Submission, Submitted
 from models.journal.values import Carrier, Claimed, Completed, Output
 from models.plan import ROOT_BRANCH
 from tasks import Context, inputs, step
@@ -55,7 +55,7 @@ def row_of(*keys: str) -> Chain:
 
 def submit(canvas: Canvas, *, given: str = "{}", **options: Any) -> Submitted:
     """Submit a toy run with this plan."""
-    return runs.submit(
+    return submitting.submit(
         Submission(
             workflow="toy",
             version="1",

@@ -15,7 +15,7 @@ import redis
 from celery import Celery
 
 from models import database
-from models.journal.runs import Submitted
+from models.journal.submitting import Submitted
 from models.settings import settings
 from models.values import decode
 from recovery.watch import why

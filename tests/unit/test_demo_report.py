@@ -45,7 +45,7 @@ GOOD = Report(
         responses_dropped=1,
         llm_calls=31,
         tokens=310,
-    ),  # fmt: skip
+    ),
     doubts=(FOUND, replace(FOUND, run_id="run-2", settled_by="answer", sends=2)),
     steps_executed=81,
     leases_held=1,

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,8 @@ from tests.support.programs import ROOT
 
 POINTS = [
     *("P0", "P1", "P2", "P3", "P4", "P5", "P6", "P7"),
-    *("S1", "S2", "S4", "S5"),
+    *("E1", "E4", "E5", "E6"),
+    *("S1", "S2", "S3", "S4", "S5"),
 ]
 
 
@@ -50,6 +52,30 @@ def test_nothing_happens_when_none_is_armed() -> None:
         failpoints.failpoint(point, "toy.read")
     failpoints.arm_commit("toy.read")
     assert not failpoints.armed_commit()
+
+
+def test_a_fault_kit_chooses_by_itself_and_an_armed_commit_belongs_to_its_thread() -> None:
+    asked: list[tuple[FailPoint, str | None, str | None]] = []
+
+    def choose(point: FailPoint, step_name: str | None, about: str | None) -> str | None:
+        asked.append((point, step_name, about))
+        return "kill" if point is FailPoint.E5 else None
+
+    failpoints.choose_with(choose)
+    try:
+        failpoints.failpoint(FailPoint.E1, "toy.pay", "run-1:pay:till:1")
+        failpoints.arm_effect_commit("toy.pay", "run-1:pay:till:1")
+        with ThreadPoolExecutor() as heartbeat:
+            assert not heartbeat.submit(failpoints.armed_commit).result(), (
+                "another thread's statement"
+            )
+        assert failpoints.armed_commit()
+        assert not failpoints.armed_commit(), "one statement, and not the next"
+    finally:
+        failpoints.choose_with(None)
+    assert asked == [
+        (FailPoint.E1, "toy.pay", "run-1:pay:till:1"), (FailPoint.E5, "toy.pay", "run-1:pay:till:1"),
+    ]  # fmt: skip
 
 
 PASSES = """

@@ -1,10 +1,13 @@
 """Why a run does not move: one word, one sentence, and whether somebody has to act."""
 
+from dataclasses import fields
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from recovery.reasons import BranchFacts, Reason, explain
+from models.journal.stories import EffectView
+from recovery.reasons import BranchFacts, DoubtFacts, Reason, UndoFacts, advice_on, explain
 
 QUEUE = "steps.toy@1"
 
@@ -116,3 +119,174 @@ def test_a_run_without_a_branch_is_lost_and_says_what_to_do() -> None:
     reason = why()
     assert (reason.word, reason.stuck) == ("lost", True)
     assert "onward runs verify" in reason.sentence
+
+
+KEY = "run:read:registry.file:1"
+
+
+def doubt(**changes: Any) -> DoubtFacts:
+    usual: dict[str, Any] = {
+        "key": KEY, "step_key": "read", "tool": "registry.file", "is_undo": False, "person": None,
+        "since": datetime(2026, 3, 1, 2, 30, tzinfo=UTC), "lasts": 45.0, "due_in": 3.0,
+        "looking": False, "checks": 2, "last": "nothing there yet", "queue": QUEUE,
+    }  # fmt: skip
+    return DoubtFacts(**(usual | changes))
+
+
+def undo(**changes: Any) -> UndoFacts:
+    usual: dict[str, Any] = {
+        "state": "undoing", "doing": False, "due_in": 5.0, "queue": QUEUE, "error": None,
+    }  # fmt: skip
+    return UndoFacts(**(usual | changes))
+
+
+def of(*doubts: DoubtFacts, served: bool = True, **given: Any) -> Reason:
+    usual: dict[str, Any] = {
+        "state": "running", "hold": None, "reason": None, "detail": None,
+        "branches": [facts(state="unknown")],
+    }  # fmt: skip
+    return explain(**(usual | given), doubts=doubts, served={QUEUE} if served else set())
+
+
+IN_DOUBT = f"effect {KEY} of registry.file in doubt since 2026-03-01 02:30:00 (45 s)"
+RESOLVE = f"`onward effects resolve {KEY} --found ID`, or --absent, or --abandon"
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({}, "next look in 3 s (2 looks, last: nothing there yet)."),
+        ({"due_in": -1.0, "checks": 0, "last": None}, "next look now (0 looks)."),
+        ({"looking": True}, "next look now (2 looks, last: nothing there yet)."),
+    ],
+)
+def test_an_effect_in_doubt_says_since_when_and_what_is_next(
+    changes: dict[str, Any], told: str
+) -> None:
+    assert of(doubt(**changes)) == Reason("unknown_effect", f"step 'read': {IN_DOUBT}, {told}")
+
+
+def test_effects_of_other_steps_are_not_this_steps() -> None:
+    assert of(doubt(step_key="other"), doubt(is_undo=True)).word == "unknown"
+
+
+def test_a_look_that_no_worker_makes_needs_somebody() -> None:
+    reason = of(doubt(), served=False)
+    assert (reason.word, reason.stuck) == ("no_worker", True)
+    assert f"looked up by a worker of queue {QUEUE!r}" in reason.sentence
+
+
+def test_several_effects_show_the_first_and_count_the_others() -> None:
+    reason = of(doubt(due_in=9.0), doubt(due_in=3.0), doubt(due_in=5.0))
+    assert "next look in 3 s" in reason.sentence
+    assert reason.sentence.endswith("And 2 more of its effects.")
+
+
+@pytest.mark.parametrize("reason", ["unknown_effect", "journal_rewound", "compensation_failed"])
+def test_a_blocked_run_names_the_effect_and_the_command(reason: str) -> None:
+    found = of(
+        doubt(person="its tool cannot be asked"), doubt(), state="blocked", reason=reason, detail="old"
+    )  # fmt: skip
+    told = f"blocked: needs a person: {IN_DOUBT} (its tool cannot be asked) -> {RESOLVE}"
+    assert found == Reason(reason, told, stuck=True)
+
+
+def test_more_effects_for_a_person_are_counted() -> None:
+    waiting = [doubt(person="look"), doubt(person="look", key="other")]
+    found = of(*waiting, state="blocked", reason="unknown_effect", detail=None)
+    assert found.sentence.endswith("and 1 more effects (`onward effects list --needs-person`)")
+
+
+def test_another_block_is_not_the_effects() -> None:
+    found = of(doubt(person="look"), state="blocked", reason="poison_step", detail="killed three")
+    assert found == Reason("poison_step", "blocked: killed three", stuck=True)
+
+
+def test_a_branch_that_waits_for_a_person_in_a_run_that_moves() -> None:
+    branches = [facts(**RUNNING | {"step_key": "other"}), facts(state="unknown")]
+    found = of(doubt(person="look"), branches=branches)
+    assert (found.word, found.stuck) == ("unknown_effect", True)
+    assert RESOLVE in found.sentence
+
+
+def test_a_conflict_says_how_it_ends() -> None:
+    found = of(state="blocked", reason="idempotency_conflict", detail="another request.")
+    assert "blocked: another request. When what it is bound to did not happen" in found.sentence
+    told = of(state="blocked", reason="idempotency_conflict", detail="`onward effects resolve x`")
+    assert told.sentence == "blocked: `onward effects resolve x`"
+
+
+def test_a_cancelled_run_says_what_it_asks_first() -> None:
+    found = of(doubt(), hold="cancel")
+    assert found.word == "cancelling"
+    assert IN_DOUBT in found.sentence
+
+
+@pytest.mark.parametrize(
+    ("changes", "served", "expected"),
+    [
+        ({}, True, Reason("compensating", "Its effects are being undone, next in 5 s.")),
+        (
+            {"doing": True, "error": "429"}, False,
+            Reason("compensating", "Its effects are being undone, next now (last: 429)."),
+        ),
+        (
+            {"state": "blocked", "error": "no such order"}, True,
+            Reason("compensation_failed", "Undoing its effects is blocked: no such order", stuck=True),
+        ),
+    ],
+)  # fmt: skip
+def test_a_compensation_says_where_it_stands(
+    changes: dict[str, Any], served: bool, expected: Reason
+) -> None:
+    assert of(state="compensating", undoing=undo(**changes), served=served) == expected
+    assert of(state="completed", undoing=undo(**changes), served=served) == expected
+
+
+def test_a_compensation_without_a_worker_needs_somebody() -> None:
+    found = of(state="compensating", undoing=undo(), served=False)
+    assert (found.word, found.stuck) == ("no_worker", True)
+
+
+def test_a_compensation_names_what_it_waits_for() -> None:
+    found = of(doubt(is_undo=True), state="compensating", undoing=undo())
+    assert found.sentence.startswith(f"Its effects are being undone; undo {KEY} of registry.file")
+    blocked = of(
+        doubt(is_undo=True, person="refused"), state="completed", undoing=undo(state="blocked")
+    )  # fmt: skip
+    assert (blocked.word, blocked.stuck) == ("compensation_failed", True)
+    assert RESOLVE in blocked.sentence
+
+
+def view(**changes: Any) -> EffectView:
+    return EffectView(
+        **({field.name: None for field in fields(EffectView)} | {"key": KEY, **changes})
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"state": "unknown", "person": "look"}, f"It needs a person (look): {RESOLVE}."),
+        ({"state": "refused", "person": "no"}, f"It needs a person (no): {RESOLVE}."),
+        (
+            {"state": "unknown"},
+            f"It is asked for by itself. Who knows already may say so: {RESOLVE}.",
+        ),
+        (
+            {"state": "intended"},
+            "It is under way: its answer, or the loss of its owner, says how it goes on.",
+        ),
+        ({"state": "absent"}, "It did not happen."),
+        ({"state": "settled"}, None),
+    ],
+)
+def test_advice_on_an_effect(changes: dict[str, Any], told: str | None) -> None:
+    assert advice_on(view(**changes)) == told
+
+
+@pytest.mark.parametrize("state", ["refused", "absent", "settled", "abandoned"])
+def test_advice_on_a_conflict(state: str) -> None:
+    told = advice_on(view(state=state), conflict=True)
+    assert told is not None
+    assert f"`onward effects resolve {KEY} --absent` frees the key" in told

@@ -17,8 +17,10 @@ CREATE TABLE effect (
     state TEXT NOT NULL,
     token BIGINT NOT NULL,
     attempt BIGINT NOT NULL,
+    nonce TEXT DEFAULT '' NOT NULL,
     sends BIGINT DEFAULT 1 NOT NULL,
     pardoned_sends BIGINT DEFAULT 0 NOT NULL,
+    earlier_doubt BOOLEAN DEFAULT false NOT NULL,
     start_id TEXT NOT NULL,
     worker TEXT NOT NULL,
     pid BIGINT NOT NULL,
@@ -101,6 +103,9 @@ CREATE TABLE compensation (
     requested_by TEXT NOT NULL,
     reason TEXT DEFAULT '' NOT NULL,
     queue TEXT NOT NULL,
+    run_state TEXT NOT NULL,
+    run_reason TEXT,
+    run_detail TEXT,
     failures BIGINT DEFAULT 0 NOT NULL,
     pardoned_failures BIGINT DEFAULT 0 NOT NULL,
     doer TEXT,
@@ -111,8 +116,11 @@ CREATE TABLE compensation (
     finished_at TIMESTAMP WITH TIME ZONE,
     revision BIGINT DEFAULT 0 NOT NULL,
     CONSTRAINT pk_compensation PRIMARY KEY (run_id),
-    CONSTRAINT ck_compensation_state CHECK (state IN ('undoing', 'blocked', 'done'))
+    CONSTRAINT ck_compensation_state CHECK (state IN ('undoing', 'blocked', 'done')),
+    CONSTRAINT ck_compensation_doer CHECK ((doer IS NULL) = (doer_until IS NULL) AND (doer IS NULL OR state = 'undoing'))
 );
+
+CREATE INDEX ix_compensation_open ON compensation (run_id) WHERE state <> 'done';
 
 -- A journal that went back in time: what it says did not happen may have happened.
 CREATE TABLE rewind (
@@ -137,6 +145,7 @@ CREATE TABLE pulse (
 ALTER TABLE run DROP CONSTRAINT ck_run_hold;
 ALTER TABLE run ADD CONSTRAINT ck_run_hold CHECK (hold IS NULL OR hold IN ('cancel', 'failed', 'compensate'));
 ALTER TABLE run ADD COLUMN on_failure TEXT;
+ALTER TABLE plan ADD COLUMN has_lookup BOOLEAN DEFAULT false NOT NULL;
 
 ALTER TABLE effect SET (fillfactor = 70, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0.0);
 
@@ -149,6 +158,19 @@ CREATE TRIGGER rewind_insert_only BEFORE UPDATE OR DELETE ON rewind
 CREATE TRIGGER effect_settlement_no_truncate BEFORE TRUNCATE ON effect_settlement EXECUTE FUNCTION onward_insert_only();
 CREATE TRIGGER effect_evidence_no_truncate BEFORE TRUNCATE ON effect_evidence EXECUTE FUNCTION onward_insert_only();
 CREATE TRIGGER rewind_no_truncate BEFORE TRUNCATE ON rewind EXECUTE FUNCTION onward_insert_only();
+
+-- What is settled is never open again. A statement that waited for a lock reads settlements as of its start;
+-- one that came meanwhile is seen here, after the row is in (a settlement deletes the row it settles, so none
+-- can come any more), and the statement is repeated.
+CREATE FUNCTION onward_settled_once() RETURNS trigger LANGUAGE plpgsql AS
+$$ BEGIN
+    IF EXISTS (SELECT 1 FROM effect_settlement WHERE key = NEW.key) THEN
+        RAISE EXCEPTION 'effect % has just been settled', NEW.key USING ERRCODE = 'serialization_failure';
+    END IF;
+    RETURN NULL;
+END $$;
+
+CREATE TRIGGER effect_settled_once AFTER INSERT ON effect FOR EACH ROW EXECUTE FUNCTION onward_settled_once();
 
 -- One row per effect with the one state people mean; hides the split of open and settled.
 CREATE VIEW effects AS

@@ -1,0 +1,57 @@
+"""``ctx.call`` in a test of a step: the tool itself, or what the test answers in its place. No service, no journal."""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from tasks.ordering import Order
+from tasks.tool_base import Tool
+
+#: Answers a call in a tool's place.
+Answer = Callable[[Tool[Any, Any], Any], Any]
+
+
+class DirectCalls:
+    """Keys, order and types as in a run: what a run would refuse, the test sees refused."""
+
+    def __init__(self, run_id: str, step_key: str, *, answer: Answer | None = None) -> None:
+        self._order = Order(run_id, step_key)
+        self._answer = answer
+
+    def call(self, tool: Tool[Any, Any], request: Any, *, name: str | None) -> Any:
+        return self._perform(tool, request, self._order.key(tool.name, name))
+
+    async def acall(self, tool: Tool[Any, Any], request: Any, *, name: str | None) -> Any:
+        return await asyncio.to_thread(
+            self._perform, tool, request, self._order.key(tool.name, name)
+        )
+
+    def enter_task(self) -> None:
+        self._order.enter()
+
+    def _perform(self, tool: Tool[Any, Any], request: Any, key: str) -> Any:
+        asked = tool.asked(request).value
+        value = self._answer(tool, asked) if self._answer else tool.execute(asked, key=key)
+        return tool.result_type.round_trip(_to_its_end(value))[1]
+
+
+def _to_its_end(value: Any) -> Any:
+    """What a coroutine comes to, on a thread of its own since the caller's may run a loop already."""
+    if not asyncio.iscoroutine(value):
+        return value
+    came: list[Any] = []
+    thread = threading.Thread(target=lambda: came.append(_settled(value)))
+    thread.start()
+    thread.join()
+    result, error = came[0]
+    if error is not None:
+        raise error
+    return result
+
+
+def _settled(value: Any) -> tuple[Any, BaseException | None]:
+    try:
+        return asyncio.run(value), None
+    except BaseException as error:
+        return None, error

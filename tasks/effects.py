@@ -1,0 +1,164 @@
+"""The ledger behind ``ctx.call``: every call of one attempt, and whether anything of it is in doubt.
+
+The body may make of a stop signal what it likes: the ledger remembers it, takes no further call, and the
+engine asks it in the end. No step completes while one of its effects is in doubt.
+"""
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from models import database
+from models.journal import effects, loose_ends
+from models.journal.effect_values import Sender
+from models.journal.errors import JournalError
+from models.journal.values import Claimed
+from models.states import EffectClass
+from tasks import patience
+from tasks.asking import Attempt, Reading
+from tasks.errors import AttemptLost, CallRefused, EffectUnknown, Stop
+from tasks.ordering import Order
+from tasks.sending import Sending
+from tasks.tool_base import Tool
+
+_log = logging.getLogger("onward.engine")
+
+
+class Ledger:
+    """The calls of one attempt. Made on the thread that runs the body."""
+
+    def __init__(
+        self, claimed: Claimed, sender: Sender, *, require_trust: Callable[[], object]
+    ) -> None:
+        self._claimed = claimed
+        self._attempt = Attempt(claimed, sender, require_trust, self._note)
+        self._order = Order(claimed.run_id, claimed.step_key)
+        self._order.enter()
+        self._thread = threading.get_ident()
+        self._changed = threading.Condition()
+        self._in_flight = 0
+        self._stop: Stop | None = None
+        self._barred: str | None = None
+
+    @property
+    def asked(self) -> set[str]:
+        """The keys of everything that the body has asked for."""
+        return self._order.given
+
+    def call(self, tool: Tool[Any, Any], request: Any, *, name: str | None) -> Any:
+        """Ask once for what the outside world should do; its result, whoever recorded it."""
+        return self._perform(tool, request, self._admit(tool, name))
+
+    async def acall(self, tool: Tool[Any, Any], request: Any, *, name: str | None) -> Any:
+        """``call`` on another thread. Its place among the calls is taken here, where order is known."""
+        return await asyncio.to_thread(self._perform, tool, request, self._admit(tool, name))
+
+    def enter_task(self) -> None:
+        """The asyncio task that calls this is the body's own."""
+        self._order.enter()
+
+    def bar(self, why: str | None) -> None:
+        """Refuse calls from now on, in these words; None: take them again."""
+        with self._changed:
+            self._barred = why
+
+    def close(self) -> Stop | None:
+        """Take no more calls, wait for those of other threads, and say what stops the step, if anything."""
+        self.bar("its body has ended")
+        with self._changed:
+            try:
+                self._changed.wait_for(lambda: self._in_flight == 0)
+            except BaseException:
+                self._note(self._cut_short("a call of another thread was still under way"))
+            return self._stop
+
+    def left_over(self) -> Stop | None:
+        """Effects of earlier attempts that are in doubt and that this attempt, about to end, did not ask for."""
+        if self._claimed.attempt == 1:
+            return None
+        try:
+            keys = patience.recorded(
+                lambda: loose_ends.left_over(self._claimed), confirmed=lambda: None
+            )
+        except JournalError as error:
+            return self._note(AttemptLost(str(error)))
+        return (
+            self._note(self._cut_short(f"{', '.join(keys)} of an earlier attempt"))
+            if keys
+            else None
+        )
+
+    def report_unasked(self) -> None:
+        """Tell of effects that an earlier attempt settled and the finished body did not ask for."""
+        if self._claimed.attempt == 1:
+            return
+        try:
+            keys = patience.recorded(
+                lambda: effects.note_unasked(self._claimed, self.asked), confirmed=lambda: None
+            )
+        except JournalError as error:
+            _log.warning("Effects that were not asked for again are not reported: %s", error)
+            return
+        if keys:
+            _log.warning(
+                "Step %s completes without asking again for what an earlier attempt did: %s",
+                self._claimed.step_key, ", ".join(keys),
+            )  # fmt: skip
+
+    def _admit(self, tool: Tool[Any, Any], name: str | None) -> str:
+        if not isinstance(tool, Tool):
+            raise CallRefused(
+                f"ctx.call takes a tool and its request, as in ctx.call(FileReport(), report), not {tool!r}."
+            )
+        self._require_open(tool)
+        return self._order.key(tool.name, name)
+
+    def _perform(self, tool: Tool[Any, Any], request: Any, key: str) -> Any:
+        with self._changed:
+            self._require_open(tool)
+            self._in_flight += 1
+        try:
+            return self._send(tool, request, key)
+        finally:
+            if threading.get_ident() != self._thread:
+                database.close()
+            with self._changed:
+                self._in_flight -= 1
+                self._changed.notify_all()
+
+    def _send(self, tool: Tool[Any, Any], request: Any, key: str) -> Any:
+        kind = Reading if tool.effect is EffectClass.PURE else Sending
+        asking = kind(self._attempt, tool, tool.asked(request), key=key)
+        try:
+            return asking.perform()
+        except Stop as stop:
+            raise self._note(stop) from stop.__cause__
+        except JournalError as error:
+            raise self._note(AttemptLost(str(error))) from error
+        finally:
+            if asking.is_open:
+                self._note(self._cut_short(f"what became of {key} could not be written down"))
+
+    def _require_open(self, tool: Tool[Any, Any]) -> None:
+        if self._stop is not None:
+            raise self._stop
+        if self._barred is not None:
+            raise CallRefused(
+                f"Step {self._claimed.step_key!r} of run {self._claimed.run_id} takes no call of {tool.name}: "
+                f"{self._barred}. Nothing was sent."
+            )
+
+    def _note(self, stop: Stop) -> Stop:
+        """Remember the first reason to stop."""
+        with self._changed:
+            if self._stop is None:
+                self._stop = stop
+            return stop
+
+    def _cut_short(self, why: str) -> EffectUnknown:
+        return EffectUnknown(
+            f"An effect of step {self._claimed.step_key!r} may have happened: {why}. The outside world is asked "
+            f"before anything is sent again."
+        )

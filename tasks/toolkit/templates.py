@@ -1,0 +1,223 @@
+"""Texts with holes: ``{field}`` of the request, ``{key}``, ``{result.field}``, ``${ENVIRONMENT}``.
+
+A field may be a path: ``{customer.id}``, ``{lines.0.sku}``. ``{request.key}`` is a field that happens to be
+called ``key``. What comes from a request is escaped, so that no value adds a path segment, a parameter or a
+header; what comes from the environment is secret, and appears in no message.
+"""
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+from urllib.parse import quote, unquote, urlsplit
+
+from pydantic import BaseModel
+from pydantic_core import PydanticSerializationError, to_jsonable_python
+
+from models.messages import one_line
+from tasks.errors import DefinitionError
+
+_HOLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}|\{([A-Za-z_][\w-]*(?:\.[\w-]+)*)\}")
+_SCHEMES = ("http://", "https://")
+_HEADER_TEXT = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
+
+
+class CannotFill(ValueError):
+    """A hole has no value, or one that must not stand there. Nothing was sent."""
+
+
+class Missing(LookupError):
+    """A path leads nowhere."""
+
+
+@dataclass(frozen=True)
+class Values:
+    """What holes are filled with, for one call."""
+
+    key: str
+    request: Any
+    result: Any = None
+    secret: frozenset[str] = frozenset()
+    environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
+
+    def get(self, path: str) -> Any:
+        """The value under a path. Raises ``CannotFill``."""
+        head, _, rest = path.partition(".")
+        try:
+            if path == "key":
+                return self.key
+            if head in ("request", "result") and rest:
+                return at(self.request if head == "request" else self.result, rest)
+            return at(self.request, path)
+        except Missing as error:
+            raise CannotFill(f"there is no {path!r} to fill in: {error}") from None
+
+    def env(self, name: str) -> str:
+        """A variable of the environment. Raises ``CannotFill``."""
+        value = self.environ.get(name, "")
+        if not value:
+            raise CannotFill(f"the environment variable {name} is not set in this worker")
+        return value
+
+    def secrets(self, used: Iterator[str]) -> list[str]:
+        """What must not be repeated in a message: the variables used, and fields declared secret."""
+        texts = [self.environ.get(name, "") for name in used]
+        for path in self.secret:
+            texts += [text for text in _scalars(_under(self.request, path)) if len(text) > 2]
+        return sorted({text for text in texts if text}, key=len, reverse=True)
+
+
+class Template:
+    """One text with holes, checked when it is declared."""
+
+    def __init__(self, text: str, *, owner: str) -> None:
+        self.text, self._owner = text, owner
+        rest = _HOLE.sub("", text)
+        if "{" in rest or "}" in rest:
+            raise DefinitionError(
+                f"{owner}: {text!r} has a brace that is neither {{field}} nor ${{VARIABLE}}"
+            )
+
+    @cached_property
+    def fields(self) -> frozenset[str]:
+        """The paths of its holes, without those of the environment."""
+        return frozenset(match[2] for match in _HOLE.finditer(self.text) if match[2])
+
+    @cached_property
+    def variables(self) -> frozenset[str]:
+        """The environment variables of its holes."""
+        return frozenset(match[1] for match in _HOLE.finditer(self.text) if match[1])
+
+    def value(self, values: Values) -> Any:
+        """As part of a body: a single hole keeps its type, anything else is text."""
+        whole = _HOLE.fullmatch(self.text)
+        if whole and whole[2]:
+            return values.get(whole[2])
+        return self.plain(values)
+
+    def plain(self, values: Values) -> str:
+        """As text, nothing escaped."""
+        return _HOLE.sub(
+            lambda hole: values.env(hole[1]) if hole[1] else spelled(values.get(hole[2]), hole[2]),
+            self.text,
+        )
+
+    def header(self, values: Values) -> str:
+        """As the value of a header, which no line break may end."""
+        text = self.plain(values)
+        if not _HEADER_TEXT.fullmatch(text):
+            raise CannotFill(f"{self.text!r} gives something that cannot stand in a header")
+        return text
+
+    def __repr__(self) -> str:
+        return repr(self.text)
+
+
+class UrlTemplate(Template):
+    """A URL with holes. Requests fill paths and queries, never the host."""
+
+    def __init__(self, text: str, *, owner: str) -> None:
+        super().__init__(text, owner=owner)
+        base = re.match(r"\$\{\w+\}(?=[/?]|$)|https?://[^/?{]+(?=[/?]|$)", text)
+        if base is None:
+            raise DefinitionError(
+                f"{owner}: url={text!r} begins with https://host/ or ${{VARIABLE}}/, and requests do not "
+                "choose the host"
+            )
+        self._base, self._rest = base[0], text[base.end() :]
+
+    def url(self, values: Values) -> str:
+        """The address, every filled-in value escaped."""
+        url = Template(self._base, owner=self._owner).plain(values).rstrip("/") + _HOLE.sub(
+            lambda hole: _escaped(hole, values), self._rest
+        )
+        if not url.startswith(_SCHEMES):
+            raise CannotFill(f"{self.text!r} does not give an http:// or https:// address")
+        if any(unquote(segment) in (".", "..") for segment in urlsplit(url).path.split("/")):
+            raise CannotFill(f"{self.text!r} would leave its path: a value gives '.' or '..'")
+        return url
+
+
+def at(structure: Any, path: str) -> Any:
+    """What a path like ``data.items.0`` leads to; an empty one to all of it. Raises ``Missing``."""
+    found = structure
+    for name in path.split(".") if path else ():
+        if isinstance(found, Mapping) and name in found:
+            found = found[name]
+        elif isinstance(found, list) and name.isdecimal() and int(name) < len(found):
+            found = found[int(name)]
+        else:
+            raise Missing(f"{name!r} is missing" + (f" in {path!r}" if name != path else ""))
+    return found
+
+
+def put(structure: dict[str, Any], path: str, value: Any) -> None:
+    """Set what a path leads to, making objects on the way."""
+    *parents, last = path.split(".")
+    for name in parents:
+        structure = structure.setdefault(name, {})
+        if not isinstance(structure, dict):
+            raise CannotFill(f"{path!r} leads through {name!r}, which is no object")
+    structure[last] = value
+
+
+def spelled(value: Any, path: str) -> str:
+    """A scalar as text, as JSON spells it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str | int | float):
+        return str(value)
+    kind = "null" if value is None else type(value).__name__
+    raise CannotFill(f"{path!r} is {kind} and is wanted as text")
+
+
+def plain(value: Any) -> Any:
+    """A request or result as JSON has it, by the names the other side uses."""
+    try:
+        return to_jsonable_python(value, by_alias=True)
+    except PydanticSerializationError as error:
+        raise CannotFill(f"it cannot be written as JSON: {one_line(str(error))}") from error
+
+
+def fields_of(annotation: object) -> frozenset[str] | None:
+    """The fields of a model, as the other side calls them; None when anything may be there."""
+    if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
+        return None
+    if annotation.model_config.get("extra") == "allow":
+        return None
+    named = annotation.model_fields.items()
+    return frozenset(one.serialization_alias or one.alias or name for name, one in named)
+
+
+def _escaped(hole: "re.Match[str]", values: Values) -> str:
+    text = values.env(hole[1]) if hole[1] else spelled(values.get(hole[2]), hole[2])
+    if not text:
+        raise CannotFill(f"{hole[2]!r} is empty and part of an address")
+    try:
+        return quote(text, safe="")
+    except UnicodeEncodeError:
+        raise CannotFill(f"{hole[2]!r} contains half of a surrogate pair") from None
+
+
+def _under(structure: Any, path: str) -> list[Any]:
+    """Everything a path leads to, through every member of a list."""
+    found = [structure]
+    for name in path.split("."):
+        members = [
+            one for value in found for one in (value if isinstance(value, list) else [value])
+        ]
+        found = [one[name] for one in members if isinstance(one, dict) and name in one]
+    return found
+
+
+def _scalars(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        for one in value.values():
+            yield from _scalars(one)
+    elif isinstance(value, list):
+        for one in value:
+            yield from _scalars(one)
+    elif value is not None:
+        yield str(value)

@@ -1,0 +1,269 @@
+"""Any order of sends, answers, losses, look-ups and people's words, over the real journal.
+
+The machine plays every owner, displaced ones among them, every looker and every person, and keeps a book of
+its own: which sends are open, which keys are settled. What may never happen is looked for after each move.
+"""
+
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from models.journal import doubts, effects, lookups, losing, rescue, resolving
+from models.journal.effect_values import (
+    Conflict,
+    GivenUp,
+    Granted,
+    InDoubt,
+    Recorded,
+    Standing,
+    Withheld,
+)
+from models.journal.errors import LeaseLost, Refused
+from models.journal.values import BranchRef
+from tests.support.effect_book import Book
+from tests.support.intents import IDEMPOTENT, ONCE, QUERYABLE, SENDER, asking
+from tests.support.journal import Journal, Worker, row_of, submit_run
+
+PROMISES = {"queryable": QUERYABLE, "once": ONCE, "idempotent": IDEMPOTENT}
+DIGESTS = ("sha256:request", "sha256:another")
+
+picks = st.integers(0, 10**6)
+names = st.sampled_from(tuple(PROMISES))
+
+
+class EffectMachine(Book, RuleBasedStateMachine):
+    """One step of one run, and three things that it asks for."""
+
+    def __init__(self, journal: Journal) -> None:
+        RuleBasedStateMachine.__init__(self)
+        Book.__init__(self, journal)
+
+    @initialize()
+    def submit(self) -> None:
+        self.run_id = submit_run(row_of("a"))
+        self.claims.append(Worker().take(self.run_id, "a"))
+
+    # -- owners
+
+    @rule()
+    def claim(self) -> None:
+        claimed = Worker(f"worker-{len(self.claims)}", f"start-{len(self.claims)}").claim(
+            self.run_id, "a"
+        )
+        if claimed is not None:
+            self.claims.append(claimed)
+
+    @rule(pick=picks, name=names, other=st.integers(0, 7))
+    def ask(self, pick: int, name: str, other: int) -> None:
+        """Mostly the same request; sometimes another one under its key."""
+        claimed, key = self.pick_claim(pick), self.key(name)
+        digest = DIGESTS[other == 0]
+        intent = asking(key, PROMISES[name], request_digest=digest)
+        before, run = self.journal.image(), self.journal.run(self.run_id)
+        if not self.holds(claimed):
+            with pytest.raises(LeaseLost):
+                effects.intend(intent, claimed, SENDER)
+            assert self.journal.image() == before
+            return
+        known = self.known(key)
+        standing = effects.intend(intent, claimed, SENDER)
+        if isinstance(standing, Granted):
+            assert run["hold"] is None
+            assert known is None or known["request_digest"] in (None, digest), known
+            self.send(name, known, standing)
+        else:
+            self.not_sent(standing, key, before)
+
+    def send(self, name: str, known: dict[str, Any] | None, granted: Granted) -> None:
+        """I1: a second send needs a proof that the first did nothing, or a provider who knows the key."""
+        key = self.key(name)
+        assert key not in self.settled, "sent although it is settled"
+        if self.open.get(key):
+            assert name == "idempotent", "sent again with nothing proven in between"
+            assert known is None or known["resend_until"] > self.journal.one("SELECT onward_now()")
+        self.granted[key] = self.granted.get(key, 0) + 1
+        assert granted.sends >= self.granted[key]
+        self.open[key] = True
+
+    def not_sent(self, standing: Standing, key: str, before: dict[str, list[str]]) -> None:
+        if isinstance(standing, InDoubt) and "back in time" in standing.detail:
+            return  # that doubt is written down
+        assert self.journal.image() == before
+        match standing:
+            case Recorded(result):
+                assert self.settled[key]["result"] == result
+            case GivenUp():
+                assert self.settled[key]["outcome"] == "abandoned"
+            case Conflict() | InDoubt():
+                assert key in self.settled or self.known(key) is not None
+            case Withheld():
+                assert self.journal.run(self.run_id)["hold"] == "cancel"
+
+    @rule(pick=picks, name=names)
+    def settle(self, pick: int, name: str) -> None:
+        claimed, key = self.pick_claim(pick), self.key(name)
+        if self.sent_by(key, claimed):
+            effects.settle(key, claimed, result=f'"{claimed.token}"')
+            self.open[key] = False
+        elif key not in self.settled:
+            kept = self.journal.image()["effect_settlement"]
+            with pytest.raises(LeaseLost):
+                effects.settle(key, claimed, result=f'"{claimed.token}"')
+            assert self.journal.image()["effect_settlement"] == kept
+
+    @rule(pick=picks, name=names)
+    def refuse(self, pick: int, name: str) -> None:
+        claimed, key = self.pick_claim(pick), self.key(name)
+        ours, known = self.sent_by(key, claimed), self.known(key)
+        before = self.journal.image()
+        refused = effects.refuse(key, claimed, error="no")
+        if ours and refused:
+            assert known is not None
+            assert not known["earlier_doubt"]
+            self.open[key] = False
+        elif not ours:
+            assert self.journal.image() == before
+
+    @rule(pick=picks, name=names, call_over=st.booleans())
+    def doubt(self, pick: int, name: str, call_over: bool) -> None:
+        claimed, key = self.pick_claim(pick), self.key(name)
+        self.unless(
+            self.sent_by(key, claimed),
+            lambda: effects.doubt(key, claimed, error="cut", call_over=call_over),
+        )
+
+    @rule(pick=picks, name=names)
+    def bring_a_late_answer(self, pick: int, name: str) -> None:
+        claimed, key = self.pick_claim(pick), self.key(name)
+        known = self.known(key)
+        effects.keep_evidence(key, claimed, result=f'"{claimed.token}"')
+        now = self.known(key)
+        if known and now and known["revision"] != now["revision"]:
+            assert now["state"] == "unknown"
+            self.open[key] = True  # a belief in its absence is taken back
+
+    # -- those who act from outside
+
+    @rule(seconds=st.sampled_from((5.0, 31.0, 31.0, 3601.0)))
+    def let_time_pass(self, seconds: float) -> None:
+        self.journal.advance(seconds)
+        losing.expire([ref for ref in losing.expired(limit=10) if ref.run_id == self.run_id])
+
+    @rule()
+    def decide(self) -> None:
+        for step in rescue.unknown_steps(limit=10, run_id=self.run_id):
+            ref = BranchRef(step.run_id, step.branch, step.revision)
+            if step.unsettled_effects:
+                doubts.doubt_step(ref, pause=1.0)
+            else:
+                rescue.requeue([ref], [0.0])
+        doubts.doubt_strays(limit=10)
+
+    @rule(name=names)
+    def begin_to_look(self, name: str) -> None:
+        self.lookers += 1
+        effect = lookups.begin(self.key(name), looker=f"{self.run_id}-{self.lookers}")
+        if effect is not None:
+            self.looks.append(effect)
+
+    @precondition(lambda self: self.looks)
+    @rule(
+        pick=picks, what=st.sampled_from(("found", "absent", "absent", "again", "failed", "person"))
+    )
+    def end_a_look(self, pick: int, what: str) -> None:
+        """By a looker whose time may be over, about an effect that may have moved on."""
+        effect = self.looks[pick % len(self.looks)]
+        match what:
+            case "found":
+                lookups.found(effect, result='"looked up"', source="lookup", said="there")
+            case "absent":
+                if lookups.believe_absent(effect, said="not there"):
+                    self.open[effect.key] = False
+            case "again":
+                lookups.look_again(effect, after=1.0, counts=True, said="not yet")
+            case "failed":
+                lookups.check_failed(effect, after=1.0, said="no answer")
+            case _:
+                lookups.ask_person(effect, said="two of them")
+
+    @rule(
+        name=names, what=st.sampled_from(("found", "absent", "abandon")), chance=st.integers(0, 3)
+    )
+    def hear_a_person(self, name: str, what: str, chance: int) -> None:
+        key = self.key(name)
+        if chance or self.known(key) is None:
+            return
+        with suppress(Refused):
+            match what:
+                case "found":
+                    resolving.found(
+                        key, external_id="F-1", result='"F-1"', by="ada", reason="saw it"
+                    )
+                case "absent":
+                    resolving.absent(key, by="ada", reason="looked")
+                    self.open[key] = False
+                case _:
+                    resolving.abandon(key, by="ada", reason="gone")
+
+    @rule(chance=st.integers(0, 9), ago=st.sampled_from((60.0, 7200.0)))
+    def go_back_in_time(self, chance: int, ago: float) -> None:
+        """Anything that is not settled may have been sent in what was lost."""
+        if chance:
+            return
+        self.journal.advance(1)
+        self.journal.look.execute(
+            "INSERT INTO rewind (rewound_to, actor)"
+            " VALUES (onward_now() - make_interval(secs => %s), 'ada')",
+            (ago,),
+        )
+        self.open |= {
+            self.key(name): True for name in PROMISES if self.key(name) not in self.settled
+        }
+
+    @rule(chance=st.integers(0, 4))
+    def hold(self, chance: int) -> None:
+        held = "cancel" if chance == 0 else None
+        self.journal.look.execute("UPDATE run SET hold = %s WHERE run_id = %s", (held, self.run_id))
+
+    # -- what may never happen
+
+    @invariant()
+    def nothing_impossible(self) -> None:
+        if self.run_id:
+            self.check()
+
+    def teardown(self) -> None:
+        self.clear()
+        super().teardown()
+
+
+def test_nothing_is_sent_twice_whatever_comes_in_whatever_order(journal: Journal) -> None:
+    journal.freeze()
+
+    class Here(EffectMachine):
+        def __init__(self) -> None:
+            super().__init__(journal)
+
+    run_state_machine_as_test(
+        Here,
+        settings=hypothesis_settings(
+            max_examples=50,
+            stateful_step_count=40,
+            deadline=None,
+            derandomize=True,
+            suppress_health_check=list(HealthCheck),
+            phases=(Phase.explicit, Phase.reuse, Phase.generate),
+        ),
+    )

@@ -1,0 +1,247 @@
+"""Tools: what may be declared, what is refused at import, how a name finds one, what a request becomes."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, ClassVar
+
+import pytest
+from pydantic import BaseModel
+
+from models.errors import OnwardError
+from models.settings import settings
+from tasks import Absent, Effect, Found, Refused, Tool, Undecided, tool, tool_registry
+from tasks.errors import DefinitionError
+from tasks.tools import Looked, register_instance, tool_named, tools
+
+
+class Report(BaseModel):
+    title: str
+    pages: int = 1
+    requested_at: str = ""
+    credentials: str = ""
+
+
+class Filing(BaseModel):
+    filing_id: str
+
+
+HOUR = timedelta(hours=1)
+
+
+@pytest.fixture(autouse=True)
+def registry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a test registers is gone with it."""
+    monkeypatch.setattr(tool_registry, "_tools", dict(tool_registry._tools))
+
+
+def make(base: type[Any] = Tool, **attributes: Any) -> Any:
+    """A tool class of this test."""
+    facts = {"name": "t.tool", "effect": Effect.ONCE, "execute": lambda *_, **__: None}
+    return type("Made", (base,), {**facts, **attributes})
+
+
+def test_a_class_is_known_by_its_name_and_made_without_arguments() -> None:
+    kind = make(name="t.known")
+    assert isinstance(tool_named("t.known"), kind)
+    assert tools()["t.known"] is kind
+    with pytest.raises(LookupError, match=r"no tool is called 't\.other' here; loaded: .*t\.known"):
+        tool_named("t.other")
+
+
+def test_an_abstract_base_is_no_tool() -> None:
+    class Base(Tool[Report, Filing], abstract=True):
+        effect = Effect.ONCE
+
+    assert Base not in tools().values()
+    assert make(Base, name="t.concrete")().request_type.annotation is Report
+
+
+@pytest.mark.parametrize(
+    ("attributes", "problem"),
+    [
+        ({"name": None}, "name = ... is missing"),
+        ({"name": "a name"}, "must be ASCII letters"),
+        ({"effect": None}, "effect = ... is missing"),
+        ({"effect": "once"}, "effect='once' is not one of pure, idempotent, queryable, once"),
+        ({"effect": Effect.IDEMPOTENT}, r"key_retention = timedelta\(hours=24\)"),
+        ({"key_retention": HOUR}, "key_retention belongs to IDEMPOTENT tools"),
+        ({"effect": Effect.QUERYABLE}, "a QUERYABLE tool needs def lookup"),
+        ({"timeout": 5}, "timeout=5 must be a timedelta of 0 or more"),
+        ({"timeout": -HOUR}, "must be a timedelta of 0 or more"),
+        ({"max_request_lifetime": "1 h"}, "must be a timedelta"),
+        ({"volatile": "requested_at"}, "volatile takes a set of field names"),
+        ({"secret": "credentials"}, "secret takes a set of field names"),
+        ({"rate_limit": "often"}, "is not a rate"),
+        ({"__init__": lambda _self, url: str(url)}, "it needs url: read them from the environment"),
+    ],
+)
+def test_what_could_never_be_recovered_is_refused_at_import(
+    attributes: dict[str, Any], problem: str
+) -> None:
+    with pytest.raises(DefinitionError, match=problem):
+        make(**attributes)
+
+
+def test_two_tools_of_one_name_are_refused_and_the_same_again_is_not() -> None:
+    def execute(request: Report, *, key: str) -> Filing:
+        return Filing(filing_id=key)
+
+    class One(Tool[Report, Filing]):
+        name, effect = "t.twice", Effect.ONCE
+
+    assert tools()["t.twice"] is One
+    with pytest.raises(DefinitionError, match=r"two tools are called 't\.twice'.*rename one"):
+        make(name="t.twice")
+    for _ in range(2):  # a module that is loaded again
+        tool("t.function", effect=Effect.ONCE)(execute)
+
+
+def test_a_tool_configured_by_its_constructor_registers_the_instance() -> None:
+    class Configured(Tool[Report, Filing], abstract=True):
+        effect = Effect.ONCE
+
+        def __init__(self, url: str) -> None:
+            self.name = "t.configured"
+            self.url = url
+
+    made = Configured("http://localhost")
+    register_instance(made)
+    assert tool_named("t.configured") is made
+
+
+def test_a_function_is_a_tool_with_the_other_functions_beside_it() -> None:
+    @tool("t.stamp", effect=Effect.QUERYABLE, version="3", timeout=HOUR)
+    def stamp(request: Report, *, key: str) -> Filing:
+        return Filing(filing_id=key)
+
+    assert (stamp.can_look_up, stamp.can_compensate) == (False, False)
+
+    @stamp.look_up_with
+    def find(request: Report, *, key: str) -> Looked:
+        return Found(Filing(filing_id=key))
+
+    @stamp.compensate_with
+    def withdraw(request: Report, result: Filing, *, key: str) -> str:
+        return f"{result.filing_id} by {key}"
+
+    report, filing = Report(title="t"), Filing(filing_id="k")
+    assert tool_named("t.stamp") is stamp
+    assert (stamp.can_look_up, stamp.can_compensate) == (True, True)
+    assert stamp.execute(report, key="k") == filing
+    assert stamp.lookup(report, key="k") == Found(filing)
+    assert stamp.compensate(report, filing, key="u") == "k by u"
+    assert (stamp.request_type.annotation, stamp.result_type.annotation) == (Report, Filing)
+    assert stamp.promise.timeout == 3600
+    assert find(report, key="k")
+    assert withdraw(report, filing, key="u")
+
+
+def test_an_unknown_option_of_a_function_is_named() -> None:
+    with pytest.raises(DefinitionError, match="unknown options retention"):
+        tool("t.typo", effect=Effect.ONCE, retention=HOUR)
+
+
+def test_types_come_from_the_class_or_from_the_annotations_of_execute() -> None:
+    class ByClass(Tool[Report, Filing]):
+        name, effect = "t.by-class", Effect.ONCE
+
+    class ByFunction(Tool[Any, Any]):
+        name, effect = "t.by-function", Effect.ONCE
+
+        def execute(self, request: Report, *, key: str) -> Filing:
+            return Filing(filing_id=key)
+
+    class Below(ByClass):
+        name = "t.below"
+
+    for kind in (ByClass, Below):
+        made = kind()
+        assert (made.request_type.annotation, made.result_type.annotation) == (Report, Filing)
+    assert ByFunction().request_type.annotation is Any  # said so, in the class
+
+
+def test_a_promise_is_in_seconds_and_says_when_absence_counts() -> None:
+    made = make(
+        name="t.promise", effect=Effect.IDEMPOTENT, key_retention=HOUR, max_request_lifetime=timedelta(minutes=1),
+        consistency_window=timedelta(seconds=20), timeout=timedelta(seconds=5), rate_limit="30/m",
+    )()  # fmt: skip
+    assert made.promise.key_retention == 3600
+    assert made.promise.absent_after == 5 + 60 + 20
+    assert made.per_second == 0.5
+    undeclared = make(name="t.undeclared")()
+    assert undeclared.promise.absent_after is None
+    assert undeclared.promise.timeout == settings().tool_timeout
+    assert undeclared.per_second is None
+
+
+def test_undone_means_by_default_that_nothing_is_there_any_more() -> None:
+    class Seen(Tool[Report, Filing]):
+        name, effect = "t.seen", Effect.QUERYABLE
+        found: ClassVar[list[Looked]] = []
+
+        def lookup(self, request: Report, *, key: str) -> Looked:
+            return self.found.pop(0)
+
+    Seen.found = [Absent(), Found(Filing(filing_id="1")), Undecided("provisioning")]
+    answers = [
+        Seen().lookup_compensation(Report(title="t"), Filing(filing_id="1"), key="k")
+        for _ in range(3)
+    ]
+    assert answers == [Found(None), Absent(), Undecided("provisioning")]
+
+
+class Filer(Tool[Report, Filing], abstract=True):
+    name, effect = "t.filer", Effect.ONCE
+    volatile, secret = frozenset({"requested_at"}), frozenset({"credentials"})
+
+
+def test_a_request_is_recorded_without_secrets_and_bound_without_what_varies() -> None:
+    first = Filer().asked(Report(title="t", requested_at="noon", credentials="CANARY"))
+    again = Filer().asked(Report(title="t", requested_at="one", credentials="rotated"))
+    assert first.value == Report(title="t", requested_at="noon", credentials="CANARY")
+    assert first.recorded == '{"title":"t","pages":1,"requested_at":"noon"}'
+    assert first.digest == again.digest
+    assert first.digest != Filer().asked(Report(title="t", pages=2)).digest
+
+
+def test_secrets_within_lists_are_left_out_by_their_path() -> None:
+    class Parts(Tool[dict[str, Any], Any], abstract=True):
+        name, effect = "t.parts", Effect.ONCE
+        secret = frozenset({"parts.token"})
+
+    asked = Parts().asked({"parts": [{"token": "CANARY", "n": 1}, {"n": 2}], "token": "kept"})
+    assert asked.recorded == '{"parts":[{"n":1},{"n":2}],"token":"kept"}'
+    assert asked.value["parts"][0]["token"] == "CANARY"
+
+
+def test_a_secret_field_that_a_look_up_could_not_do_without_needs_a_default() -> None:
+    @dataclass
+    class Login:
+        user: str
+        password: str
+
+    class SignIn(Tool[Login, Any], abstract=True):
+        name, effect = "t.sign-in", Effect.ONCE
+        secret = frozenset({"password"})
+
+    with pytest.raises(
+        DefinitionError, match=r"without its secret fields \(password\).*give them defaults"
+    ):
+        SignIn().asked(Login("me", "CANARY"))
+
+
+def test_a_request_that_the_journal_cannot_hold_is_refused() -> None:
+    class Loose(Tool[Any, Any], abstract=True):
+        name, effect = "t.loose", Effect.ONCE
+
+    with pytest.raises(OnwardError, match="cannot be recorded"):
+        Loose().asked({"file": object()})
+    with pytest.raises(OnwardError, match="ONWARD_OUTPUT_LIMIT"):
+        Loose().asked("x" * 300_000)
+
+
+def test_what_a_tool_says_with_an_exception_is_a_refusal_or_not() -> None:
+    from tasks import NotSent, Unanswered  # noqa: PLC0415 - what an author would import
+
+    assert issubclass(NotSent, Refused)
+    assert not issubclass(Unanswered, Refused)
