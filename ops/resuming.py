@@ -178,6 +178,8 @@ def _is_stopped(step: StepView) -> bool:
 def _preview(batch_id: str, *, again: RunState, advice: str) -> BatchPreview:
     overview.get_batch(batch_id)
     found = history.list_runs(batch_id=batch_id, limit=_EVERY_RUN)[::-1]
+    undoing = [run for run in found if run.reason == BlockReason.COMPENSATION_FAILED]
+    found = [run for run in found if run not in undoing]
     asked = [run for run in found if run.state == again and run.reason in _DOUBTFUL]
     doubts = stories.in_doubt([run.run_id for run in found if run.state not in _OVER])
 
@@ -189,8 +191,12 @@ def _preview(batch_id: str, *, again: RunState, advice: str) -> BatchPreview:
         batch_id=batch_id, reused=ids(RunState.COMPLETED),
         steps_reused=sum(run.completed_steps for run in found), again=ids(again),
         asked=tuple(run.run_id for run in asked), questions=_questions(doubts),
-        left=(*_left(found, stays, advice=advice), *_for_person(doubts)),
-        moving=ids(RunState.PENDING, RunState.RUNNING, RunState.WAITING),
+        left=(
+            *_left(found, stays, advice=advice),
+            *_left(undoing, {RunState.BLOCKED}, advice="`onward runs compensate` tries again"),
+            *_for_person(doubts),
+        ),
+        moving=ids(RunState.PENDING, RunState.RUNNING, RunState.WAITING, RunState.COMPENSATING),
     )  # fmt: skip
 
 

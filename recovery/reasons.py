@@ -145,7 +145,7 @@ def _of_stopped(
     if state == RunState.BLOCKED and reason in _FOR_PERSON and waiting:
         return Reason(word, f"blocked: {_for_person(waiting)}", stuck=True)
     told = f"{state}: {detail or 'see its history'}"
-    if reason == BlockReason.IDEMPOTENCY_CONFLICT and "effects resolve" not in told:
+    if reason == BlockReason.IDEMPOTENCY_CONFLICT and "`onward " not in told:
         told = f"{told.rstrip('.')}. {_BOUND}"
     return Reason(word, told, stuck=True)
 

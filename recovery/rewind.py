@@ -15,6 +15,7 @@ journal's messages are still in the broker.
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 
 import redis
 from celery import signals
@@ -48,6 +49,16 @@ def beat_once() -> Rewind | None:
             found.rewound_to.isoformat(), reason, found.runs,
         )  # fmt: skip
     return found
+
+
+def acknowledge() -> None:
+    """Beat from here: a person has declared what journal and broker show, and it is not declared twice."""
+    name = rewinds.journal_name()
+    remembered = recall(name) if name else None
+    now = rewinds.server()
+    with rewinds.pulse_held():
+        name, beat = rewinds.raise_pulse(now, above=remembered or 0)
+    remember(name, beat)
 
 
 def judge(last: Pulse | None, remembered: int | None, *, now: Server) -> str | None:
@@ -100,7 +111,7 @@ def _key(name: str) -> str:
 def _broker() -> "Iterator[redis.Redis | None]":
     url = settings().broker_url
     if not url.startswith(_REDIS):
-        _log.debug("The broker is not Redis or Valkey: it remembers nothing of the journal.")
+        _tell_once("The broker is not Redis or Valkey: it remembers nothing of the journal.")
         yield None
         return
     with redis.Redis.from_url(
@@ -108,6 +119,11 @@ def _broker() -> "Iterator[redis.Redis | None]":
         socket_timeout=_TIMEOUT, socket_connect_timeout=_TIMEOUT,
     ) as client:  # fmt: skip
         yield client
+
+
+@lru_cache
+def _tell_once(sentence: str) -> None:
+    _log.info(sentence)
 
 
 def beat_before_work(**_: object) -> None:

@@ -17,14 +17,15 @@ from celery import Celery, Task
 from models.errors import OnwardError
 from models.failpoints import FailPoint, failpoint
 from models.ids import new_nonce
-from models.journal import publish, reads, steps
+from models.journal import publish, reads, rewinds, steps
 from models.journal.effect_values import Sender
 from models.journal.values import Carrier, Claimed, Completed, Output
 from models.settings import settings
+from models.states import BlockReason
 from tasks import inputs, logs, processes, registry
 from tasks.context import Context
 from tasks.effects import Ledger
-from tasks.errors import Stop
+from tasks.errors import EffectBlocked, Stop
 from tasks.leases import Held, Keeper
 from tasks.outcomes import (
     Displaced,
@@ -102,6 +103,8 @@ def _body(
 ) -> tuple[BaseException | None, Outcome]:
     """Run the author's code. A shutdown comes back beside its outcome, to be raised once that is written."""
     try:
+        if claimed.untracked:
+            _look_back(claimed)
         claimed = inputs.gathered(claimed)
         args, kwargs, piped = inputs.read(claimed)
         with transaction.body():
@@ -119,6 +122,18 @@ def _body(
     except MemoryError as error:
         return None, judged(bound, claimed, error)
     return None, Succeeded(Output(text, *inputs.digests(claimed, text)), then)
+
+
+def _look_back(claimed: Claimed) -> None:
+    """What an untracked step did in a time that the journal has lost, nobody but a person can see."""
+    lost = rewinds.unseen_since(claimed.run_id, claimed.step_key)
+    if lost is not None:
+        raise EffectBlocked(
+            f"step {claimed.step_key!r} does I/O that Onward cannot see, and the journal went back in time (to "
+            f"{lost.isoformat()}): it may have been done in what was lost. Look at the outside world, then "
+            "`onward runs resume` runs it",
+            reason=BlockReason.UNTRACKED_STEP,
+        )
 
 
 def _last_word(bound: BoundStep, claimed: Claimed, ledger: Ledger, outcome: Outcome) -> Outcome:

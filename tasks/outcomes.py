@@ -12,7 +12,8 @@ from tasks.errors import AttemptLost, EffectBlocked, EffectPostponed, Stop
 from tasks.options import RetryPolicy, retry_delay
 from tasks.step import Then
 
-ROLLBACKS = 5  #: known failures until a transaction that Postgres undid is not tried again
+#: A transaction that Postgres undid is tried again whatever the step's own policy: it met another one.
+_UNDONE = RetryPolicy(max_retries=5, retry_backoff=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,16 +82,10 @@ def judge(error: BaseException, *, retry: RetryPolicy, failures: int, seed: str)
         return Interrupted("MemoryError", describe(error), crashed=True)
     if not isinstance(error, Exception):
         return Interrupted("shutdown", describe(error), crashed=False)
-    if _may_retry(error, retry=retry, failures=failures):
+    retry = _UNDONE if isinstance(error, RolledBack) else retry
+    if retry.retries(error) and failures < retry.max_retries:
         return Failed(name(error), describe(error), retry_delay(retry, failures + 1, seed=seed))
     return Failed(name(error), describe(error), None)
-
-
-def _may_retry(error: BaseException, *, retry: RetryPolicy, failures: int) -> bool:
-    """Whether a known failure is tried again. What Postgres undid is, whatever the policy: the step is not to blame."""
-    if isinstance(error, RolledBack):
-        return failures < max(retry.max_retries, ROLLBACKS)
-    return isinstance(error, Exception) and retry.retries(error) and failures < retry.max_retries
 
 
 def _stopped(stop: Stop) -> Outcome:

@@ -30,7 +30,7 @@ from models.journal.effect_values import (
 from models.journal.errors import JournalError
 from models.messages import describe, safe_repr
 from models.settings import settings
-from models.states import BlockReason
+from models.states import BlockReason, EffectState
 from tasks.asking import Asking, Attempt
 from tasks.calling import Answer, Answered, Call, Raised
 from tasks.errors import (
@@ -78,7 +78,7 @@ class Sending(Asking):
                 return self._meet(standing)
             if call.has_left:
                 return _undisturbed(lambda: self._conclude(call, answer))  # noqa: B023 - called at once
-            self._stay(answer)
+            _undisturbed(lambda: self._stay(answer))  # noqa: B023 - called at once
         raise EffectPostponed(
             f"{self._what} was about to be sent {_WINDOWS} times and each time later than "
             f"{settings().send_window:g} s after its intent: nothing was sent. The step comes back.",
@@ -188,11 +188,7 @@ class Sending(Asking):
             case Recorded():
                 return self._load(standing)
             case Conflict(state):
-                raise EffectBlocked(
-                    f"{self._what} is bound to another request, which is {state}: neither is that one's result "
-                    f"given nor this one sent. See `onward effects show {self._key}`.",
-                    reason=BlockReason.IDEMPOTENCY_CONFLICT,
-                )
+                raise self._conflict(state)
             case InDoubt(detail):
                 raise self._unknown(detail)
             case Withheld(hold):
@@ -206,6 +202,16 @@ class Sending(Asking):
                 )
             case Granted():
                 raise AssertionError("a grant is sent, not met")
+
+    def _conflict(self, state: EffectState) -> EffectBlocked:
+        happened = state in (EffectState.SETTLED, EffectState.ABANDONED)
+        freed = f"When that one did not happen, `onward effects resolve {self._key} --absent` frees the key; else "
+        return EffectBlocked(
+            f"{self._what} is bound to another request, which is {state}: neither is that one's result given nor "
+            f"this one sent. {'' if happened else freed}cancel the run, or correct what the step asks for and "
+            f"`onward runs resume` (`onward effects show {self._key}`).",
+            reason=BlockReason.IDEMPOTENCY_CONFLICT,
+        )
 
     def _look_once_more(self) -> None:
         """Directly before the call: is the step still ours, and does what the intent promised still hold?"""

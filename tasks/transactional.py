@@ -153,7 +153,7 @@ class Transaction:
     def _gone(self, error: BaseException) -> str:
         return (
             f"The transaction of step {self._claimed.step_key!r} in run {self._claimed.run_id} was undone by the "
-            f"database, and nothing of it happened: {describe(error)}"
+            f"database, and nothing of it happened: {describe(getattr(error, 'orig', None) or error)}"
         )
 
     def _check(self, connection: "Connection") -> None:

@@ -93,7 +93,8 @@ def block(ref: BranchRef, reason: BlockReason, *, detail: str, failed: bool) -> 
         row = database.fetch_one(
             """
             UPDATE live l SET block_reason = %(reason)s, error = %(detail)s, error_type = %(reason)s,
-                state = CASE WHEN %(failed)s THEN 'failed' ELSE l.state END, revision = l.revision + 1
+                state = CASE WHEN %(failed)s THEN 'failed' ELSE l.state END,
+                due_at = least(l.due_at, onward_now()), revision = l.revision + 1
             WHERE l.run_id = %(run_id)s AND l.branch = %(branch)s AND l.revision = %(revision)s
               AND l.state <> 'running'
             RETURNING l.step_key, l.token""",

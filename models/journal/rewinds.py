@@ -56,12 +56,14 @@ class Pulse:
     at: datetime
 
 
-#: Later than every run there is, whatever the clock of the server that made it said: none of them may
-#: count as younger than the declaration.
+#: Later than every run there is, though the clock of the server that made it may have been ahead: none of
+#: them may count as younger than the declaration.
 _DECLARE: LiteralString = """
 WITH made AS (
     INSERT INTO rewind (rewound_to, declared_at, actor, reason)
-    SELECT %(rewound_to)s, greatest(onward_now(), (SELECT max(created_at) FROM run) + interval '1 microsecond'),
+    SELECT %(rewound_to)s, greatest(onward_now(), (
+               SELECT max(created_at) + interval '1 microsecond' FROM run
+               WHERE created_at < onward_now() + interval '1 hour')),
            %(actor)s, %(reason)s
     WHERE %(rewound_to)s::timestamptz <= onward_now()
     RETURNING *
@@ -117,6 +119,22 @@ def list_rewinds() -> list[Rewind]:
         {},
     )
     return [Rewind(*row) for row in rows]
+
+
+def unseen_since(run_id: str, step_key: str) -> datetime | None:
+    """The moment since when a step may have run without a trace; None when it cannot have.
+
+    A person who has sent it back since the rewind was declared has looked.
+    """
+    row = database.fetch_one(
+        """
+        SELECT min(w.rewound_to) FROM rewind w JOIN run r ON r.run_id = %(run_id)s
+        WHERE w.declared_at > r.created_at AND NOT EXISTS (
+            SELECT 1 FROM event v WHERE v.run_id = %(run_id)s AND v.kind = 'step_sent_back'
+            AND v.step_key = %(step_key)s AND v.at > w.declared_at)""",
+        {"run_id": run_id, "step_key": step_key},
+    )
+    return row[0] if row else None
 
 
 def server() -> Server:

@@ -1,7 +1,7 @@
 """``onward certify``: a user's own workflow through the fault matrix."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 import typer
 
@@ -12,45 +12,51 @@ from ops.testing.certify.faults import FaultKind, parse_kinds
 from ops.testing.certify.report import Report
 from ops.testing.certify.runner import Options
 from ops.testing.certify.runner import certify as play
-from ops.testing.certify.target import Target, find_counter, find_workflow
+from ops.testing.certify.target import Target, find_function, find_workflow
+
+Workflow: TypeAlias = Annotated[
+    str, typer.Argument(help="The workflow's function, as acme.review:contract_review.")
+]
+Input: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        "--input",
+        help="The input of every run: a JSON object, a FILE, or - for standard input. {case} in a text of it is "
+        "another word in each run.",
+    ),
+]
+Points: TypeAlias = Annotated[
+    str, typer.Option(help="Only these faults, comma-separated: " + ", ".join(FaultKind))
+]
+Only: TypeAlias = Annotated[list[str] | None, typer.Option(help="Only this step; may be repeated.")]
+ByRun: TypeAlias = Annotated[
+    str | None,
+    typer.Option(help="module:function that is given a run's id and returns counts by effect."),
+]
+Setup: TypeAlias = Annotated[
+    str | None,
+    typer.Option(help="module:function that is given the address of the stack's own database."),
+]
+Reads: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(help="Beginning of an address where a POST only asks; may be repeated."),
+]
+Timeout: TypeAlias = Annotated[
+    float, typer.Option(min=0.5, help="Seconds for one call of a tool that declares none.")
+]
+Patience: TypeAlias = Annotated[
+    float | None, typer.Option(min=1.0, help="Seconds that one run may take.")
+]
+Keep: TypeAlias = Annotated[
+    bool, typer.Option("--keep", help="Keep the stack's home and its logs.")
+]
 
 
 def certify(
-    workflow: Annotated[
-        str, typer.Argument(help="The workflow's function, as acme.review:contract_review.")
-    ],
-    *,
-    given: Annotated[
-        str,
-        typer.Option(
-            "--input",
-            help="The input of every run: a JSON object, a FILE, or - for standard input. {case} in a "
-            "text of it is another word in each run.",
-        ),
-    ] = "{}",
-    points: Annotated[
-        str, typer.Option(help="Only these faults, comma-separated: " + ", ".join(FaultKind))
-    ] = "",
-    only: Annotated[list[str] | None, typer.Option(help="Only this step; may be repeated.")] = None,
-    counter: Annotated[
-        str | None,
-        typer.Option(help="module:function that is given a run's id and returns counts by effect."),
-    ] = None,
-    reads: Annotated[
-        list[str] | None,
-        typer.Option(help="Beginning of an address where a POST only asks; may be repeated."),
-    ] = None,
-    tool_timeout: Annotated[
-        float, typer.Option(min=0.5, help="Seconds for one call of a tool that declares none.")
-    ] = 10.0,
-    patience: Annotated[
-        float | None, typer.Option(min=1.0, help="Seconds that one run may take.")
-    ] = None,
-    keep: Annotated[
-        bool, typer.Option("--keep", help="Keep the stack's home and its logs.")
-    ] = False,
-    as_json: Json = False,
-) -> None:
+    workflow: Workflow, *, given: Input = "{}", points: Points = "", only: Only = None,
+    counter: ByRun = None, setup: Setup = None, reads: Reads = None, tool_timeout: Timeout = 10.0,
+    patience: Patience = None, keep: Keep = False, as_json: Json = False,
+) -> None:  # fmt: skip
     """Kill and disturb a workflow at every instant and count what the outside world saw.
 
     It runs on a stack of its own, against the services that the environment names. Exit code 0 only when
@@ -58,7 +64,8 @@ def certify(
     """
     options = Options(
         kinds=parse_kinds(points), only=tuple(only or ()),
-        counter=find_counter(counter) if counter else None, reads=tuple(reads or ()),
+        counter=find_function(counter) if counter else None,
+        setup=find_function(setup) if setup else None, reads=tuple(reads or ()),
         tool_timeout=tool_timeout, patience=patience, keep=keep,
     )  # fmt: skip
     target = Target(find_workflow(workflow), read_input(_source(given)))

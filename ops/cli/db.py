@@ -12,6 +12,7 @@ from ops import schema
 from ops.cli.asking import By, actor
 from ops.cli.output import Json, emit, say, table
 from ops.cli.problems import UsageProblem
+from recovery import rewind
 
 app = typer.Typer(no_args_is_help=True, help="The journal's schema, and restores of it.")
 
@@ -57,6 +58,7 @@ def declare_rewind(
     """
     schema.require()
     found = rewinds.declare(_moment(moment), actor=actor(by), reason=reason)
+    rewind.acknowledge()
     told = (
         f"Declared: the journal went back to {found.rewound_to.isoformat()}. {found.runs} unfinished runs that "
         "are older than this look before they send for the first time."

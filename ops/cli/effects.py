@@ -152,7 +152,8 @@ def _word(effect: EffectView) -> str:
 def _list(found: list[EffectView], limit: int) -> None:
     columns = ("key", "tool", "class", "state", "sends", "looks", "since", "next look", "note")
     table(columns, (
-        (one.key, one.tool, one.effect_class, one.state, one.sends, one.checks, one.created_at, one.due_at,
+        (one.key, one.tool, one.effect_class, one.state, one.sends, one.checks, one.created_at,
+         None if one.person else one.due_at,
          f"needs a person: {one.person}" if one.person else one.source or one.error)
         for one in found
     ))  # fmt: skip
@@ -175,7 +176,7 @@ def _tell(lines: Sequence[Happening]) -> None:
     for line in lines:
         word = _WORDS.get(line.kind, line.kind.removeprefix("effect_").replace("_", " "))
         who = line.worker or ("" if line.actor == "onward" else line.actor)
-        by = f" by {who}" if who and who not in line.detail else ""
+        by = f", by {who}" if who and who not in line.detail else ""
         at = f"{line.at:%Y-%m-%d %H:%M:%S}.{line.at.microsecond // 1000:03}"
         say(f"  {at}  {word:<14} {line.detail}{by}")
 

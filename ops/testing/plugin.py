@@ -6,7 +6,7 @@
     # test_agent.py
     def test_survives_everything(certify):
         report = certify("acme.review:contract_review", input={"uri": "file:///tmp/{case}.pdf"})
-        assert report.ok, report
+        assert report.ok, str(report)
 
 It runs ``onward certify`` as a process of its own: a certification points its process at servers of its
 own and starts children that are to die with it, which a process full of other tests is no place for.
@@ -39,13 +39,15 @@ class Certify:
     def __call__(
         self, workflow: "str | Callable[..., Any]", *, input: Mapping[str, object] | None = None,
         points: Sequence[str] = (), only: Sequence[str] = (),
-        counter: "str | Callable[[str], Mapping[str, int]] | None" = None, reads: Sequence[str] = (),
+        counter: "str | Callable[[str], Mapping[str, int]] | None" = None,
+        setup: "str | Callable[[str], object] | None" = None, reads: Sequence[str] = (),
         tool_timeout: float | None = None, patience: float | None = None,
     ) -> "Report":  # fmt: skip
         """Certify ``"module:function"``, or the workflow itself, and return what was found."""
         options = {
             "--points": ",".join(points),
             "--counter": _named(counter) if counter is not None else "",
+            "--setup": _named(setup) if setup is not None else "",
             "--tool-timeout": tool_timeout,
             "--patience": patience,
         }

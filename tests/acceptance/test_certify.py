@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ops.testing.certify.faults import FaultKind
+from ops.testing.certify.faults import OF_A_STEP, FaultKind
 from ops.testing.certify.report import Case, Report, Verdict
 from ops.testing.outside import Outside
 from tests.support.cli import cli_for
@@ -87,7 +87,7 @@ def test_a_planted_double_effect_is_found_in_time_and_named(
 def test_an_agent_without_a_fault_is_certified(
     certify: Callable[..., Certified], outside: Outside
 ) -> None:
-    code, report = certify("clean")
+    code, report = certify("clean", "--only", "pay", "--only", "notify")
     assert (code, report.problems) == (0, ())
     assert report.seconds < LIMIT
     assert {(case.fault.step_key, case.fault.kind) for case in report.cases} >= {
@@ -163,6 +163,19 @@ def test_the_users_counter_decides(certify: Callable[..., Certified], outside: O
     assert {one.subject.tool for case in report.cases for one in case.sightings} == {"lying.order"}
 
 
+def test_a_transactional_step_is_counted_where_it_writes(certify: Callable[..., Certified]) -> None:
+    code, report = certify(
+        "bookish", "--only", "book", "--counter", "tests.agents.planted:bookings_of",
+        "--setup", "tests.agents.planted:make_bookings",
+    )  # fmt: skip
+    assert (code, report.problems) == (0, ())
+    seen = {
+        case.fault.kind: [(one.verdict, one.seen) for one in case.sightings]
+        for case in report.cases
+    }
+    assert seen == {kind: [(Verdict.ONCE, 1)] for kind in OF_A_STEP}
+
+
 def test_the_contract_example_is_certified_in_time(tmp_path: Path) -> None:
     code, report = run_certify(
         tmp_path, "examples.contract_review:contract_review",
@@ -187,17 +200,12 @@ def test_a_run_that_fails_by_itself_cannot_be_certified(tmp_path: Path) -> None:
 
 
 TEST_OF_A_USER = """
-from tests.agents.planted import clean, planted
-
-GIVEN = {"name": "{case}"}
-
-def test_clean(certify):
-    report = certify(clean, input=GIVEN, points=["P3"], only=["place"])
-    assert report.ok, report
+from tests.agents.planted import planted
 
 def test_planted(certify):
-    report = certify("tests.agents.planted:planted", input=GIVEN, points=["P3"])
-    assert report.ok, report
+    report = certify(planted, input={"name": "{case}"}, points=["P3", "P6"], only=["place_lying"])
+    assert [case.fault.kind for case in report.cases if case.ok] == ["P6"]
+    assert report.ok, str(report)
 """
 
 
@@ -212,5 +220,5 @@ def test_a_users_own_test_certifies(tmp_path: Path, outside: Outside) -> None:
         cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=LIMIT, check=False,
     )  # fmt: skip
     assert done.returncode == 1, done.stdout + done.stderr
-    assert "1 failed, 1 passed" in done.stdout, done.stdout
-    assert "tool lying.order in step place_lying" in done.stdout
+    assert "planted version 1, 2 faults: not certified" in done.stdout, done.stdout
+    assert "tool lying.order in step place_lying" in done.stdout, done.stdout

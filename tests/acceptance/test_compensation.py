@@ -144,11 +144,8 @@ def test_two_presses_and_many_messages_undo_nothing_twice(world: World) -> None:
     assert client.compensate(run_id, **BY).changed
     assert not client.compensate(run_id, by="bob", reason="me too").changed
     world.fx.wait_held("pressed-room")
-    queue = (
-        effects(run_id)[0]
-        and database.fetch("SELECT queue FROM compensation WHERE run_id = %(id)s", {"id": run_id})[
-            0
-        ][0]
+    queue = str(
+        database.fetch("SELECT queue FROM compensation WHERE run_id = %(id)s", {"id": run_id})[0][0]
     )
     assert sending.send(world.app, [sending.compensate(run_id, queue)] * 20) == 20
     world.fx.release("pressed-room")
@@ -204,10 +201,16 @@ def test_cancelled_with_an_effect_in_doubt_it_is_asked_first_and_then_undone(
     world.fx.hold("doubt-hotel", "after")
     run_id = world.start("trip", trip="doubt")
     world.fx.wait_held("doubt-hotel")
+    world.fx.fault("doubt-hotel", "5xx_before_apply", times=1000, on="lookup")
     os.kill(world.holder(run_id), signal.SIGKILL)
     said = cli("runs", "cancel", run_id, "--compensate", "--yes", "--by", "ada", "--json").json
     assert said["cancelled_by"] == "ada"
     world.fx.release("doubt-hotel")
+    wait_until(lambda: world.events(run_id, "effect_looked"), what="it is looked up")
+    assert world.state(run_id) == "compensating"
+    assert taken_back(world, "doubt") == [], "nothing is undone before that is known"
+    assert why(run_id).word == "unknown_effect"
+    world.fx.clear_faults("doubt-hotel")
     undone_at_rest(world, run_id, "doubt")
     assert world.fx.calls("doubt-hotel") == 1
     assert taken_back(world, "doubt") == ["hotel", "flight"]

@@ -15,6 +15,8 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 import httpx2
+import psycopg
+from sqlalchemy import text
 
 from tasks import Context, Then, group, step, workflow
 from tasks.canvas import Canvas
@@ -174,6 +176,13 @@ def blurt(ctx: Context, order: Order) -> Order:
 
 
 @step
+def book(ctx: Context, order: Order) -> Order:
+    """An effect in the step's own transaction: no request, no tool."""
+    ctx.session.execute(text("INSERT INTO booking VALUES (:run_id)"), {"run_id": ctx.run_id})
+    return order
+
+
+@step
 def waver(ctx: Context, order: Order) -> Order:
     """Orders in the first run of a certification, and in no other."""
     first = ctx.run_id.endswith("-0000")
@@ -212,6 +221,11 @@ def keyless(name: str) -> Canvas:
     return prepare.s(name) | place_keyless.s()
 
 
+@workflow("bookish", version="1")
+def bookish(name: str) -> Canvas:
+    return prepare.s(name) | book.s()
+
+
 @workflow("fickle", version="1")
 def fickle(name: str) -> Canvas:
     return prepare.s(name) | waver.s()
@@ -225,6 +239,20 @@ def loose(name: str) -> Canvas:
 def orders_of(run_id: str) -> dict[str, int]:
     """A counter for certify: how many orders and payments of a run the service has."""
     return {"lying.order": int(_get(f"/counts?name={quote(run_id)}")["made"].get(run_id, 0))}
+
+
+def make_bookings(database_url: str) -> None:
+    """Setup for certify: the table that ``book`` writes to."""
+    with psycopg.connect(database_url.replace("+psycopg", "", 1)) as link:
+        link.execute("CREATE TABLE booking (run_id text NOT NULL)")
+
+
+def bookings_of(run_id: str) -> dict[str, int]:
+    """A counter for certify that looks into a table."""
+    url = os.environ["ONWARD_DATABASE_URL"].replace("+psycopg", "", 1)
+    with psycopg.connect(url) as link:
+        found = link.execute("SELECT count(*) FROM booking WHERE run_id = %s", (run_id,)).fetchone()
+    return {"booking": found[0] if found else 0}
 
 
 def _service() -> str:

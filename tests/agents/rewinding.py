@@ -62,19 +62,26 @@ def act(ctx: Context, intent: str) -> str:
     return f"{intent} {filed} {paid}"
 
 
+@step(untracked=True)
+def raw(ctx: Context, intent: str) -> str:
+    note(ctx)
+    return f"{intent} {_make('plain', f'{intent}-raw', key=ctx.run_id)}"
+
+
 @step
 def end(ctx: Context, done: str) -> str:
     note(ctx)
     intent, *made = done.split()
     ask(f"{intent}-end")
-    if not intent.startswith("letter"):
+    if intent.startswith("order"):
         made.append(ctx.call(Filing(), f"{intent}-last"))
     return " ".join(made)
 
 
 @workflow("rewinding", version="1")
 def rewinding(intent: str) -> Canvas:
-    return gate.s(intent) | act.s() | end.s()
+    done = raw.s() if intent.startswith("raw") else act.s()
+    return gate.s(intent) | done | end.s()
 
 
 def _make(mode: str, name: str, *, key: str) -> str:

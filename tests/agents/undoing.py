@@ -22,7 +22,7 @@ class Booking:
 class Book(Tool[str, Booking], abstract=True):
     """The request is the name that the service counts by."""
 
-    timeout = timedelta(seconds=20)
+    timeout = timedelta(seconds=8)
 
     def execute(self, request: str, *, key: str) -> Booking:
         status, answer = ask("POST", f"/plain/{request}", key=key)

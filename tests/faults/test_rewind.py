@@ -49,40 +49,54 @@ def test_a_restored_backup_repeats_no_effect(
     make_world: Callable[..., AbstractContextManager[World]], tmp_path: Path
 ) -> None:
     with make_world(agents="tests.agents.rewinding", env=SOON) as world:
-        world.cluster.up()
+        world.cluster.up(concurrency=3)
         run_ids = {}
-        for intent in ("order", "letter"):
+        for intent in ("order", "letter", "raw"):
             world.fx.hold(f"{intent}-gate", "before")
             world.fx.hold(f"{intent}-end", "before")
             run_ids[intent] = world.start("rewinding", intent=intent)
             world.fx.wait_held(f"{intent}-gate")
         go_on_and_go_back(world, run_ids, tmp_path)
 
-        world.cluster.up()
-        world.wait_run(run_ids["order"], timeout=90)
-        for name in ("filed", "paid", "last"):
-            assert world.fx.effects(f"order-{name}") == 1, name
-        assert (world.fx.calls("order-filed"), world.fx.calls("order-last")) == (1, 1)
-        assert world.fx.calls("order-paid") == 2
-        assert len(world.fx.keys("order-paid")) == 1
-        check_invariants(settings().database_url, run_ids["order"])
-
-        letter = run_ids["letter"]
-        world.wait_run(letter, "blocked", timeout=60)
-        assert why(letter).word == "journal_rewound"
-        assert "needs a person" in why(letter).sentence
-        (key,) = (row[0] for row in database.fetch("SELECT key FROM effect", {}))
-        resolving.found(
-            key, external_id="res", result='"res"', by="ada", reason="it is in the post"
-        )
-        world.wait_run(letter)
-        assert (world.fx.calls("letter-sent"), world.fx.effects("letter-sent")) == (1, 1)
-        check_invariants(settings().database_url, letter)
-
-        (rewound,) = database.fetch("SELECT actor, reason FROM rewind", {})
-        assert rewound[0] == "onward"
-        assert "the broker remembers beat" in rewound[1]
+        world.cluster.up(concurrency=3)
+        the_order_goes_on(world, run_ids["order"])
+        the_letter_waits_for_a_person(world, run_ids["letter"])
+        what_nobody_can_see_is_not_repeated(world, run_ids["raw"])
+        ((actor, reason),) = database.fetch("SELECT actor, reason FROM rewind", {})
+        assert actor == "onward"
+        assert "the broker remembers beat" in reason
         logs = "".join(world.cluster.logs(name) for name in ("worker-1", "control"))
         assert logs.count("ERROR onward.rewind The journal went back in time") == 1
-        settled = database.fetch("SELECT tool, source FROM effect_settlement ORDER BY position", {})
-        assert ("rewinding.file", "lookup") in settled
+
+
+def the_order_goes_on(world: World, run_id: str) -> None:
+    """What was filed is found, what was paid is sent under its key, what was never sent is sent once."""
+    world.wait_run(run_id, timeout=90)
+    for name in ("filed", "paid", "last"):
+        assert world.fx.effects(f"order-{name}") == 1, name
+    assert (world.fx.calls("order-filed"), world.fx.calls("order-last")) == (1, 1)
+    assert (world.fx.calls("order-paid"), len(world.fx.keys("order-paid"))) == (2, 1)
+    sources = database.fetch(
+        "SELECT source FROM effect_settlement WHERE run_id = %(id)s ORDER BY position",
+        {"id": run_id},
+    )
+    assert [row[0] for row in sources] == ["lookup", "answer", "answer"]
+    check_invariants(settings().database_url, run_id)
+
+
+def the_letter_waits_for_a_person(world: World, run_id: str) -> None:
+    world.wait_run(run_id, "blocked", timeout=60)
+    assert why(run_id).word == "journal_rewound"
+    assert "needs a person" in why(run_id).sentence
+    ((key,),) = database.fetch("SELECT key FROM effect WHERE run_id = %(id)s", {"id": run_id})
+    resolving.found(key, external_id="res", result='"res"', by="ada", reason="it is in the post")
+    world.wait_run(run_id)
+    assert (world.fx.calls("letter-sent"), world.fx.effects("letter-sent")) == (1, 1)
+    check_invariants(settings().database_url, run_id)
+
+
+def what_nobody_can_see_is_not_repeated(world: World, run_id: str) -> None:
+    world.wait_run(run_id, "blocked")
+    assert why(run_id).word == "untracked_step"
+    assert "may have been done in what was lost" in why(run_id).sentence
+    assert (world.fx.calls("raw-raw"), world.bodies(run_id, "raw")) == (1, 1)

@@ -1,20 +1,19 @@
-"""Asking for a compensation: for which runs, how often, beside what; and what is held against it meanwhile."""
+"""Asking for a compensation: for which runs, how often, beside what; and what is refused meanwhile."""
 
 from collections.abc import Callable, Iterator
 
 import pytest
 
-from models.ids import undo_key
-from models.journal import compensations, effects, publish, rescue, resolving, runs, undoing
+from models.journal import compensations, effects, publish, rescue, resolving, runs
 from models.journal.compensations import cancel_and_request, request
-from models.journal.effect_values import GivenUp, Recorded, Withheld
-from models.journal.errors import LeaseLost, Refused, UnknownRun
+from models.journal.effect_values import Withheld
+from models.journal.errors import Refused, UnknownRun
 from models.journal.values import BranchRef, Claimed
 from models.states import BlockReason
 from tasks import group
 from tests.support.intents import SENDER, asking
 from tests.support.journal import Journal, at
-from tests.support.shelf import SHELF, Mail, PutByKey, Weigh, did, failed_run
+from tests.support.shelf import SHELF, PutByKey, Weigh, did, failed_run
 from tests.support.threads import at_once
 from tests.support.toys import Worker, row_of, submit_run
 
@@ -263,98 +262,3 @@ def test_single_effects_and_all_at_the_same_moment_end_as_all(journal: Journal) 
         )
         assert row(journal, run_id)["only_keys"] is None
         assert journal.run(run_id)["state"] == "compensating"
-
-
-def test_only_one_doer_begins_and_the_next_when_its_lease_is_over(journal: Journal) -> None:
-    journal.freeze()
-    run_id, _ = failed_run((PutByKey(), "one"))
-    request(run_id, **BY)
-    begun = at_once(*(lambda: undoing.begin(run_id, start_id="start-1") for _ in range(5)))
-    (first,) = [doing for doing in begun if doing is not None]
-    assert undoing.begin(run_id, start_id="start-2") is None
-    journal.advance(25)
-    assert undoing.renew(first)
-    journal.advance(25)
-    assert undoing.begin(run_id, start_id="start-2") is None
-    journal.advance(6)
-    second = undoing.begin(run_id, start_id="start-2")
-    assert second is not None
-    assert second.token > first.token
-    assert (first.streak, second.streak, second.goes) == (1, 2, 2)
-    assert not undoing.renew(first)
-    before = journal.image()
-    undoing.defer(first, after=0, why="late")
-    assert undoing.block(first) is None
-    assert not undoing.finish(first)
-    assert undoing.to_undo(first) == []
-    assert undoing.standstill(first) is None
-    assert journal.image() == before, "a displaced doer changes nothing"
-
-
-def test_a_displaced_doer_sends_nothing(journal: Journal) -> None:
-    journal.freeze()
-    run_id, keys = failed_run((PutByKey(), "one"))
-    request(run_id, **BY)
-    first = undoing.begin(run_id, start_id="start-1")
-    assert first is not None
-    (target,) = undoing.to_undo(first)
-    undo = undoing.undo_of(target, first)
-    intent = asking(undo.key, PutByKey().promise, undoes=keys[0])
-    journal.advance(31)
-    with pytest.raises(LeaseLost):
-        undoing.intend(intent, undo, SENDER)
-    undoing.give_up(undo, reason="late", worker="worker-1")
-    undoing.found_undone(undo, tool_version="1", result="null", reason="late", worker="worker-1")
-    assert journal.rows("SELECT 1 FROM effects WHERE undoes IS NOT NULL") == []
-
-
-def test_a_doer_sends_nothing_of_a_run_that_was_taken_out_of_its_hands(journal: Journal) -> None:
-    run_id, keys = failed_run((PutByKey(), "one"))
-    request(run_id, **BY)
-    doing = undoing.begin(run_id, start_id="start-1")
-    assert doing is not None
-    (target,) = undoing.to_undo(doing)
-    undo = undoing.undo_of(target, doing)
-    journal.look.execute("UPDATE run SET hold = NULL WHERE run_id = %s", (run_id,))
-    with pytest.raises(LeaseLost):
-        undoing.intend(asking(undo.key, PutByKey().promise, undoes=keys[0]), undo, SENDER)
-
-
-def test_nothing_is_done_before_every_undo_is_settled_or_given_up(journal: Journal) -> None:
-    run_id, _ = failed_run((PutByKey(), "one"), (Mail(), "letter"))
-    request(run_id, **BY)
-    rescue.cancel_branches(rescue.cancellable(limit=10))
-    doing = undoing.begin(run_id, start_id="start-1")
-    assert doing is not None
-    assert not undoing.finish(doing)
-    for target in undoing.to_undo(doing):
-        undo = undoing.undo_of(target, doing)
-        undoing.found_undone(undo, tool_version="1", result="null", reason="by hand", worker="w")
-        assert undoing.finish(doing) == (target.tool == PutByKey.name)
-    assert journal.run(run_id)["state"] == "compensated"
-    with pytest.raises(Refused, match="nothing left to cancel"):
-        runs.cancel(run_id, by="ada", reason="no", cancellation_id="c-1")
-    assert not request(run_id, **BY).changed, "compensated is for good"
-
-
-def test_what_was_undone_is_not_there_to_be_built_upon(journal: Journal) -> None:
-    run_id = submit_run(row_of("a", "b"))
-    worker = Worker()
-    claimed = worker.take(run_id, "a")
-    intent = asking("run:a:1", PutByKey().promise, tool=PutByKey.name)
-    effects.intend(intent, claimed, SENDER)
-    effects.settle("run:a:1", claimed, result='"x"')
-    worker.fail(claimed)
-    request(run_id, only=["run:a:1"], **BY)
-    doing = undoing.begin(run_id, start_id="start-1")
-    assert doing is not None
-    (target,) = undoing.to_undo(doing)
-    runs.send_back(run_id, by="ada")
-    again = worker.take(run_id, "a")
-    assert isinstance(effects.intend(intent, again, SENDER), Recorded)
-    undo = undoing.undo_of(target, doing)
-    undoing.found_undone(undo, tool_version="1", result="null", reason="by hand", worker="w")
-    met = effects.intend(intent, again, SENDER)
-    assert isinstance(met, GivenUp)
-    assert "undone" in met.reason
-    assert undo_key("run:a:1") == undo.key

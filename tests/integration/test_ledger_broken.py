@@ -106,7 +106,7 @@ def test_a_commit_whose_answer_is_lost_is_known_again(
     execute, lost = psycopg.Cursor.execute, []
 
     def losing(self: object, statement: object, *args: object, **options: object) -> object:
-        done = execute(self, statement, *args, **options)  # type: ignore[arg-type,call-overload]
+        done = execute(self, statement, *args, **options)  # type: ignore[call-overload]
         kind = next(
             (
                 word

@@ -11,7 +11,7 @@ from models.journal import effects
 from models.journal.errors import LeaseLost
 from models.journal.values import Claimed
 from models.settings import settings
-from tasks import NotSent, Unanswered, asking
+from tasks import NotSent, Unanswered
 from tasks.effects import Ledger
 from tasks.errors import AttemptLost, EffectPostponed, EffectUnknown
 from tests.support.desk import (
@@ -20,7 +20,6 @@ from tests.support.desk import (
     Idempotent,
     Made,
     Queryable,
-    Rationed,
     Read,
     Wanted,
     a_ledger,
@@ -228,31 +227,6 @@ def test_an_answer_after_the_lease_was_taken_is_evidence(
     with pytest.raises(AttemptLost, match="kept as evidence"):
         call(a_ledger(claimed), Queryable())
     assert "res-old" in journal.one("SELECT result FROM effect_evidence")
-
-
-def test_a_rate_limit_holds_over_all_who_call(journal: Journal, claimed: Claimed) -> None:
-    ledger = a_ledger(claimed)
-    began = time.monotonic()
-    for _ in range(3):
-        call(ledger, Rationed())
-    assert time.monotonic() - began >= 0.95  # two intervals of half a second
-    assert journal.one("SELECT count(*) FROM throttle WHERE name = 'tool:desk.rationed'") == 1
-
-
-def test_a_long_queue_holds_no_worker(
-    journal: Journal, claimed: Claimed, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(asking, "WAIT_IN_PLACE", 2.0)
-    journal.look.execute(
-        "INSERT INTO throttle (name, next_at) VALUES ('tool:desk.rationed', onward_now() + interval '1 min')"
-    )
-    ledger = a_ledger(claimed)
-    with pytest.raises(EffectPostponed, match="rate limit 2/s: nothing was sent") as stop:
-        call(ledger, Rationed())
-    assert 55 < stop.value.delay <= 60
-    assert not journal.rows("SELECT * FROM effect")
-    assert journal.one("SELECT next_at < onward_now() + interval '61 s' FROM throttle")
-    assert ledger.close() is stop.value
 
 
 def test_a_definite_failure_to_send_is_the_bodys(journal: Journal, claimed: Claimed) -> None:

@@ -1,22 +1,28 @@
-"""What a person may say about an effect, when it is refused, and what goes on afterwards."""
+"""What a person may say about an effect, and when it is refused."""
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
-from models.journal import effects, rescue, resolving, runs, stories
-from models.journal.effect_values import Conflict, Exhausted, GivenUp, Granted, InDoubt, Recorded
+from models.journal import effects, rescue, stories
+from models.journal.effect_values import GivenUp, Granted, InDoubt, Recorded
 from models.journal.errors import Refused
 from models.journal.resolving import Resolved
 from models.journal.stories import UnknownEffect
-from models.journal.values import BranchRef, Claimed
 from models.states import BlockReason
+from tests.support.deciding import (
+    LOOK_WHO,
+    OTHER,
+    abandon,
+    absent,
+    found,
+    in_doubt,
+    needs_person,
+    next_attempt,
+)
 from tests.support.intents import (
     DIGEST,
     KEY,
-    QUERYABLE,
-    asking,
     at_work,
     effect,
     intend,
@@ -30,53 +36,7 @@ from tests.support.intents import (
 from tests.support.journal import Journal, Worker
 from tests.support.threads import aside, at_once
 
-OTHER = asking(request_digest="sha256:other", request='{"servers":10}')
-WHO = {"by": "alice", "reason": "asked the provider"}
-LOOK_WHO = "registry.file cannot be looked up"
-
-
-def found(key: str = KEY) -> Resolved:
-    return resolving.found(key, external_id="srv-1", result='"srv-1"', **WHO)
-
-
-def absent(key: str = KEY) -> Resolved:
-    return resolving.absent(key, **WHO)
-
-
-def abandon(key: str = KEY) -> Resolved:
-    return resolving.abandon(key, **WHO)
-
-
 EVERY = pytest.mark.parametrize("resolve", [found, absent, abandon])
-
-
-def in_doubt(claimed: Claimed | None = None, *keys: str) -> Claimed:
-    """A step that was given back with these effects in doubt."""
-    claimed = claimed or at_work()
-    for key in keys or (KEY,):
-        send(claimed, asking(key))
-        effects.doubt(key, claimed, error="the answer was lost", call_over=True)
-    Worker().interrupt(claimed)
-    return claimed
-
-
-def needs_person(journal: Journal, *keys: str) -> Claimed:
-    """The same, blocked until somebody decides."""
-    claimed = in_doubt(None, *keys)
-    for key in keys or (KEY,):
-        put(journal, key=key, person=LOOK_WHO)
-    rescue.block(
-        journal.ref(claimed.run_id), BlockReason.UNKNOWN_EFFECT, detail=f"{KEY}: {LOOK_WHO}", failed=False
-    )  # fmt: skip
-    assert journal.run(claimed.run_id)["state"] == "blocked"
-    return claimed
-
-
-def next_attempt(claimed: Claimed) -> Claimed:
-    """What the sweep and a worker make of a step that goes on."""
-    (stale,) = rescue.unknown_steps(limit=10)
-    rescue.requeue([BranchRef(stale.run_id, stale.branch, stale.revision)], [0.0])
-    return Worker("worker-2", "start-2").take(claimed.run_id, claimed.step_key)
 
 
 def test_what_was_found_is_the_result_of_the_call(journal: Journal) -> None:
@@ -254,103 +214,6 @@ def test_an_absent_effect_found_after_all(journal: Journal) -> None:
     assert intend(next_attempt(claimed)) == Recorded('"srv-1"', 1)
 
 
-def conflict(journal: Journal) -> Claimed:
-    """A step that was stopped because it asks for another request under a used key."""
-    claimed = in_doubt()
-    claimed = next_attempt(claimed)
-    assert isinstance(intend(claimed, OTHER), Conflict)
-    Worker().interrupt(claimed)
-    rescue.block(
-        journal.ref(claimed.run_id), BlockReason.IDEMPOTENCY_CONFLICT, detail="another request", failed=True
-    )  # fmt: skip
-    return claimed
-
-
-def test_a_freed_key_sends_its_stopped_step_back(journal: Journal) -> None:
-    claimed = conflict(journal)
-    absent()
-    live, run = journal.live(claimed.run_id), journal.run(claimed.run_id)
-    assert (live["state"], live["block_reason"]) == ("pending", None)
-    assert (run["state"], run["reason"]) == ("running", None)
-    assert "step_sent_back" in journal.events(claimed.run_id)
-    again = Worker("worker-3", "start-3").take(claimed.run_id, "a")
-    assert isinstance(intend(again, OTHER), Granted)
-
-
-@pytest.mark.parametrize("resolve", [found, abandon])
-def test_a_conflict_with_what_happened_stays(
-    journal: Journal, resolve: Callable[[], Resolved]
-) -> None:
-    claimed = conflict(journal)
-    resolve()
-    assert journal.live(claimed.run_id)["state"] == "failed"
-    assert journal.run(claimed.run_id)["reason"] == "idempotency_conflict"
-
-
-def test_an_exhausted_effect_is_pardoned(journal: Journal) -> None:
-    claimed = in_doubt()
-    put(journal, state="absent", sends=50)
-    claimed = next_attempt(claimed)
-    assert isinstance(intend(claimed), Exhausted)
-    absent()
-    assert isinstance(intend(claimed), Granted)
-
-
-def test_what_waits_for_a_person_may_be_asked_again(journal: Journal) -> None:
-    claimed = needs_person(journal)
-    put(journal, failed_checks=20, looks=1, due_at="2100-01-01Z")
-    assert resolving.ask_again(claimed.run_id, by="alice") == {KEY: "a"}
-    row = effect(journal)
-    assert (row["person"], row["failed_checks"], row["looks"]) == (None, 0, 0)
-    assert row["due_at"] <= journal.one("SELECT onward_now()")
-    assert journal.live(claimed.run_id)["block_reason"] is None
-    assert journal.run(claimed.run_id)["state"] == "running"
-    assert resolving.ask_again(claimed.run_id, by="alice") == {}
-
-
-def test_what_cannot_be_asked_stays_with_the_person(journal: Journal) -> None:
-    claimed = needs_person(journal)
-    put(journal, effect_class="once")
-    before = journal.image()
-    assert resolving.ask_again(claimed.run_id, by="alice") == {}
-    assert journal.image() == before
-
-
-UNDO = "original::undo"
-
-
-def undoing(journal: Journal, **compensation: Any) -> Claimed:
-    """An undo in the state in which the doer of its compensation left it."""
-    claimed = at_work()
-    send(claimed, asking(UNDO, QUERYABLE, undoes="original"))
-    Worker().complete(claimed)
-    journal.look.execute(
-        "INSERT INTO compensation (run_id, state, run_state, requested_by, queue, doer, doer_until, due_at)"
-        " VALUES (%(run_id)s, 'undoing', 'completed', 'bob', 'q', %(doer)s, %(doer_until)s, '2100-01-01Z')",
-        {"run_id": claimed.run_id, "doer": "doer-1", "doer_until": None, **compensation},
-    )
-    return claimed
-
-
-@EVERY
-def test_an_undo_is_its_doers_while_one_is_at_it(
-    journal: Journal, resolve: Callable[[str], Resolved]
-) -> None:
-    undoing(journal, doer_until="2100-01-01Z")
-    with pytest.raises(Refused, match="is being sent"):
-        resolve(UNDO)
-
-
-@EVERY
-def test_an_undo_can_be_resolved_and_its_compensation_goes_on(
-    journal: Journal, resolve: Callable[[str], Resolved]
-) -> None:
-    claimed = undoing(journal, doer_until="2000-01-01Z")
-    resolve(UNDO)
-    (row,) = journal.rows("SELECT * FROM compensation WHERE run_id = %s", claimed.run_id)
-    assert row["due_at"] <= journal.one("SELECT onward_now()")
-
-
 def test_a_person_and_a_new_attempt_do_not_both_have_it(journal: Journal) -> None:
     """The person comes first or the intent does; the other sees what became of it."""
     claimed = next_attempt(in_doubt())
@@ -387,49 +250,3 @@ def test_a_stamp_of_a_message_is_no_look(journal: Journal) -> None:
     needs_person(journal)
     put(journal, person=None, looker=None, looker_until="2100-01-01Z")
     absent()
-
-
-def test_a_failed_step_stays_failed_and_loses_the_block(journal: Journal) -> None:
-    claimed = needs_person(journal)
-    journal.make(claimed.run_id, state="failed")
-    found()
-    live = journal.live(claimed.run_id)
-    assert (live["state"], live["block_reason"]) == ("failed", None)
-    assert journal.run(claimed.run_id)["state"] == "running"
-
-
-def test_what_a_finished_step_does_not_know_of_is_reported(journal: Journal) -> None:
-    claimed = at_work()
-    send(claimed)
-    put(journal, state="unknown")
-    Worker().complete(claimed)
-    found()
-    assert ("effect_not_asked_again", "") in told(journal, claimed.run_id)
-
-
-def test_a_result_that_could_not_be_recorded_sends_its_step_back(journal: Journal) -> None:
-    claimed = needs_person(journal)
-    journal.make(claimed.run_id, state="failed", block_reason="unserialisable_output")
-    journal.look.execute("UPDATE run SET reason = 'unserialisable_output'")
-    found()
-    assert journal.live(claimed.run_id)["state"] == "pending"
-    assert journal.run(claimed.run_id)["state"] == "running"
-
-
-def test_a_retry_pardons_what_never_arrived(journal: Journal) -> None:
-    claimed = next_attempt(in_doubt())
-    put(journal, state="absent", sends=50)
-    assert isinstance(intend(claimed), Exhausted)
-    Worker().fail(claimed)
-    runs.send_back(claimed.run_id, by="alice")
-    again = Worker("worker-3", "start-3").take(claimed.run_id, "a")
-    assert intend(again) == Granted(51)
-
-
-@pytest.mark.parametrize("reason", ["unknown_effect", "journal_rewound"])
-def test_a_retry_does_not_answer_for_a_person(journal: Journal, reason: str) -> None:
-    claimed = needs_person(journal)
-    journal.make(claimed.run_id, block_reason=reason)
-    with pytest.raises(Refused):
-        runs.send_back(claimed.run_id, by="alice")
-    assert journal.live(claimed.run_id)["block_reason"] == reason

@@ -14,7 +14,8 @@ def in_doubt(journal: Journal, **row: Any) -> Claimed:
     send(claimed)
     effects.doubt(KEY, claimed, error="no answer", call_over=True)
     Worker().interrupt(claimed)
-    put(journal, **row)
+    if row:
+        put(journal, **row)
     return claimed
 
 

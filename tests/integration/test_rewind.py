@@ -10,7 +10,7 @@ import pytest
 import redis
 
 from models import database
-from models.journal import effects, rewinds
+from models.journal import effects, rewinds, runs
 from models.journal.effect_values import Granted, InDoubt
 from models.journal.errors import Refused
 from models.journal.rewinds import Server
@@ -116,6 +116,20 @@ def test_a_key_that_may_be_forgotten_is_not_sent_by_the_next_attempt_either(
     assert isinstance(intend(again(journal, claimed), asking(promise=IDEMPOTENT)), InDoubt)
 
 
+def test_a_step_is_unseen_until_a_person_has_looked(journal: Journal) -> None:
+    run_id, moment = submit_run(row_of("a", "b")), datetime(2026, 1, 1, tzinfo=UTC)
+    assert rewinds.unseen_since(run_id, "a") is None
+    rewinds.declare(moment, actor="ada", reason="")
+    assert rewinds.unseen_since(run_id, "a") == moment
+    Worker().fail(Worker().take(run_id, "a"))
+    runs.send_back(run_id, by="ada")
+    assert rewinds.unseen_since(run_id, "a") is None
+    assert rewinds.unseen_since(run_id, "b") == moment
+    rewinds.declare(moment, actor="ada", reason="again")
+    assert rewinds.unseen_since(run_id, "a") == moment
+    assert rewinds.unseen_since(submit_run(row_of("a")), "a") is None
+
+
 def test_the_first_beat_is_no_evidence(journal: Journal, broker: "redis.Redis") -> None:
     assert rewind.beat_once() is None
     row = pulse(journal)
@@ -173,6 +187,18 @@ def test_another_server_is_noticed_once(
     assert found is not None
     assert told in found.reason
     assert rewind.beat_once() is None
+
+
+def test_what_a_person_has_declared_is_not_declared_again(
+    journal: Journal, broker: "redis.Redis"
+) -> None:
+    for _ in range(5):
+        rewind.beat_once()
+    journal.look.execute("UPDATE pulse SET beat = 1, system_id = '42'")
+    rewind.acknowledge()
+    assert (pulse(journal)["beat"], *remembered(broker).values()) == (6, 6)
+    assert rewind.beat_once() is None
+    assert rewinds.list_rewinds() == []
 
 
 def test_a_broker_that_forgot_is_no_evidence(journal: Journal, broker: "redis.Redis") -> None:

@@ -1,6 +1,5 @@
 """What the sweep, the wake and the fast path do about effects in doubt: messages to where the tools are."""
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,7 +10,7 @@ from models.journal import effects, lookups, runs
 from models.settings import settings
 from recovery import sweep, wake
 from recovery.sweep import RECONCILING, Swept, sweep_once
-from tests.support.broker import publisher
+from tests.support.broker import publisher, sent
 from tests.support.intents import IDEMPOTENT, KEY, asking, at_work, effect, put, send
 from tests.support.journal import Journal, Worker
 from tests.support.looking import OTHER, VERBS, begun, in_doubt
@@ -34,14 +33,6 @@ def deaf() -> Iterator[Celery]:
         app.conf.broker_transport_options = {"socket_connect_timeout": 1}
         app.conf.broker_connection_max_retries = 0
         yield app
-
-
-def sent(app: Celery) -> list[tuple[str, str]]:
-    """(task, arguments as Flower shows them) of everything in the queue, oldest first."""
-    with app.connection_for_read() as connection:
-        raw = connection.default_channel.client.lrange(QUEUE, 0, -1)
-    headers = [json.loads(message)["headers"] for message in reversed(raw)]
-    return [(one["task"], one["kwargsrepr"]) for one in headers]
 
 
 def look_up_of(run_id: str, key: str = KEY) -> tuple[str, str]:

@@ -129,6 +129,20 @@ def test_a_commit_that_never_arrived_leaves_nothing(
     assert journal.states(body.claimed.run_id)["a"] == "running"
 
 
+def test_nothing_is_written_beside_a_transaction_whose_connection_is_gone(journal: Journal) -> None:
+    body = Body(at_work())
+    body.run(book)
+
+    def write() -> Completed:
+        database.close()
+        return body.write()
+
+    with pytest.raises(RolledBack):
+        body.complete(write)
+    assert booked(journal) == []
+    assert journal.states(body.claimed.run_id)["a"] == "running"
+
+
 def test_a_time_limit_that_strikes_before_the_commit_undoes_all(journal: Journal) -> None:
     body = Body(at_work())
     body.run(book)

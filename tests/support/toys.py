@@ -53,7 +53,9 @@ def row_of(*keys: str) -> Chain:
     return chain(*(at(key) for key in keys))
 
 
-def submit(canvas: Canvas, *, given: str = "{}", **options: Any) -> Submitted:
+def submit(
+    canvas: Canvas, *, given: str = "{}", workflow: "Workflow[...]" = TOY, **options: Any
+) -> Submitted:
     """Submit a toy run with this plan."""
     return submitting.submit(
         Submission(
@@ -64,7 +66,7 @@ def submit(canvas: Canvas, *, given: str = "{}", **options: Any) -> Submitted:
             config_digest="config",
             input=given,
             input_digest=digest_text(given),
-            plan=compile_plan(canvas, workflow=TOY),
+            plan=compile_plan(canvas, workflow=workflow),
             **options,
         )
     )

@@ -20,7 +20,7 @@ from ops.testing.certify.faults import (
     plan_faults,
 )
 from ops.testing.certify.records import Notebook
-from ops.testing.certify.target import Target, count, find_counter, find_workflow
+from ops.testing.certify.target import Target, count, find_function, find_workflow
 from ops.testing.certify.wire import Wire, suffix
 from tests.agents import planted
 
@@ -189,6 +189,6 @@ def test_a_counter_returns_counts() -> None:
     assert count(lambda run_id: {run_id: 2}, "run-1") == {"run-1": 2}
     with pytest.raises(CertifyError, match="instead of counts"):
         count(lambda _: {"charges": "2"}, "run-1")  # type: ignore[dict-item]
-    assert find_counter("tests.agents.planted:orders_of") is planted.orders_of
+    assert find_function("tests.agents.planted:orders_of") is planted.orders_of
     with pytest.raises(CertifyError, match="names no function"):
-        find_counter("tests.agents.planted:nothing")
+        find_function("tests.agents.planted:nothing")

@@ -92,6 +92,32 @@ for run in runs:
 """.replace("BODY", repr(BODY))
 
 
+AT_ONCE = """
+import sys, threading, urllib.request
+from pathlib import Path
+from ops.testing.certify import http_client
+from ops.testing.certify.records import Notebook
+from ops.testing.certify.wire import Wire
+
+directory, address = sys.argv[1:]
+wire = Wire(Notebook(Path(directory)))
+http_client.install(wire)
+wire.begin_task("run-1", "pay")
+
+def ask(path, key):
+    with wire.calling(tool="till.charge", function="execute", key=f"run-1:pay:till.charge:{key}", timeout=9):
+        request = urllib.request.Request(address + path, b"{}", {"Idempotency-Key": key}, method="POST")
+        urllib.request.urlopen(request, timeout=9).read()
+        print("answered", key, flush=True)
+
+slow = threading.Thread(target=ask, args=("/slow", "1"))
+slow.start()
+while not any(exchange.passed for exchange in wire.notebook.read().of("run-1")):
+    pass
+ask("/charges", "2")
+"""
+
+
 class Till(http.server.BaseHTTPRequestHandler):
     """Counts what it was asked to charge, by key."""
 
@@ -99,6 +125,8 @@ class Till(http.server.BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers["Content-Length"]))
+        if self.path == "/slow":
+            threading.Event().wait(0.5)
         self.server.charged.append(self.headers["Idempotency-Key"])  # type: ignore[attr-defined]
         body = b'{"id": "c-1"}'
         self.send_response(201)
@@ -233,6 +261,26 @@ def test_a_kill_on_the_wire(notebook: Notebook, client: str, kind: FaultKind) ->
     first, second = notebook.read().of("run-1")
     assert (first.passed, first.applied) == (applied, applied), "what was written survives"
     assert second.applied
+
+
+def test_a_process_that_is_killed_knows_first_what_became_of_its_other_requests(
+    notebook: Notebook,
+) -> None:
+    with till(tls=False) as (address, charged):
+        host = address.partition("://")[2]
+        request = Request("POST", host, 0, "/charges")
+        notebook.schedule("run-1", Fault(FaultKind.P2, "pay", "pay:till.charge:2", request))
+        done = subprocess.run(
+            [sys.executable, "-c", AT_ONCE, str(notebook.directory), address], cwd=ROOT,
+            capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert (charged, done.stdout) == (["1"], ""), (
+        "applied, recorded, and nobody acted on the answer"
+    )
+    found = {exchange.effect: exchange for exchange in notebook.read().of("run-1")}
+    assert found["pay:till.charge:1"].applied
+    assert not found["pay:till.charge:2"].passed
 
 
 def test_an_effects_key_begins_with_its_run() -> None:

@@ -99,6 +99,12 @@ def test_a_settlement_of_what_nobody_saw_is_a_loss_even_where_the_run_failed() -
     assert judged(witnessed(), witnessed(sent()), FAILED) == [Verdict.LOST]
 
 
+def test_a_refusal_of_what_was_applied_is_a_lie_of_the_tool() -> None:
+    measure, refused = witnessed(sent()), effect(EffectState.REFUSED)
+    assert judged(witnessed(sent(), known=refused), measure, FAILED) == [Verdict.DENIED]
+    assert judged(witnessed(known=refused), measure, FAILED) == [Verdict.NOT_DONE]
+
+
 def test_an_effect_of_several_requests_is_counted_by_its_parts() -> None:
     measure = witnessed(sent("/drafts"), sent("/drafts"), sent("/drafts/send"))
     assert judged(measure, measure) == [Verdict.ONCE]

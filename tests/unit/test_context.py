@@ -133,5 +133,5 @@ async def _beside(ctx: Context) -> int:
 
 def test_a_session_is_what_the_test_hands_in() -> None:
     assert Context.for_test(session=lambda: "a session").session == "a session"
-    with pytest.raises(CallRefused, match="transactional=True"):
+    with pytest.raises(CallRefused, match=r"Context\.for_test\(session=\.\.\.\) takes one"):
         _ = Context.for_test().session

@@ -3,7 +3,7 @@
 import pytest
 
 from models.errors import OnwardError, UnserialisableValue
-from models.journal.errors import CommitUnknown, JournalUnavailable, LeaseLost
+from models.journal.errors import CommitUnknown, JournalUnavailable, LeaseLost, RolledBack
 from tasks.options import RetryPolicy
 from tasks.outcomes import Displaced, Failed, Interrupted, describe, judge, name, refuse
 
@@ -45,6 +45,14 @@ def test_without_retries_the_first_failure_is_final() -> None:
     assert verdict(ValueError("no"), retry=RetryPolicy()) == Failed(
         "ValueError", "ValueError: no", None
     )
+
+
+@pytest.mark.parametrize(("failures", "again"), [(0, True), (4, True), (5, False)])
+def test_what_postgres_undid_is_tried_again_whatever_the_policy(failures: int, again: bool) -> None:
+    found = verdict(RolledBack("met another"), retry=RetryPolicy(), failures=failures)
+    assert isinstance(found, Failed)
+    assert (found.delay is not None) == again
+    assert again == (found.delay is not None and found.delay <= 2.0**failures)
 
 
 def test_only_named_kinds_are_retried() -> None:

@@ -259,9 +259,8 @@ def test_a_compensation_names_what_it_waits_for() -> None:
 
 
 def view(**changes: Any) -> EffectView:
-    return EffectView(
-        **({field.name: None for field in fields(EffectView)} | {"key": KEY, **changes})
-    )
+    usual: dict[str, Any] = dict.fromkeys(field.name for field in fields(EffectView))
+    return EffectView(**(usual | {"key": KEY} | changes))
 
 
 @pytest.mark.parametrize(

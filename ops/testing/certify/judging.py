@@ -21,10 +21,10 @@ class Witnessed:
     counted: Counts = field(default_factory=dict)  #: what the user's counter rose by
     blocked: Collection[str] = ()  #: steps that wait for a person
 
-    def settled(self, subject: Subject) -> bool:
-        """Whether the journal says that it happened; all of them, when it stands for a tool."""
+    def says(self, subject: Subject, *states: EffectState) -> bool:
+        """Whether the journal says this of an effect; of all of them, when it stands for a tool."""
         meant = [effect for effect in self.effects if subject.name in (effect.name, effect.tool)]
-        return bool(meant) and all(effect.state == EffectState.SETTLED for effect in meant)
+        return bool(meant) and all(effect.state in states for effect in meant)
 
 
 def subjects(measure: Witnessed) -> tuple[Subject, ...]:
@@ -88,8 +88,10 @@ def _verdict(seen: Times, case: Witnessed, *, subject: Subject, standing: Standi
         return Verdict.TWICE
     if standing.state not in SETTLED_RUN_STATES:
         return Verdict.OPEN
-    if case.settled(subject):
+    if case.says(subject, EffectState.SETTLED):
         return Verdict.ONCE if seen.least else Verdict.LOST
+    if seen.most and case.says(subject, EffectState.REFUSED, EffectState.ABSENT):
+        return Verdict.DENIED
     if subject.step_key in case.blocked or (not subject.step_key and case.blocked):
         return Verdict.PERSON
     if seen.least:

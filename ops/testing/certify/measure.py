@@ -11,6 +11,7 @@ from ops.testing.certify.judging import Witnessed
 from ops.testing.certify.observing import EffectSeen
 from ops.testing.certify.records import Exchange
 from ops.testing.certify.report import Undeclared
+from tasks import registry
 from tasks.tools import tool_named
 
 
@@ -33,10 +34,17 @@ class Measure:
             subjects_of(self.exchanges, known, reads=reads), self.effects, self.counted
         )
 
-    def longest_window(self) -> float:
-        """Seconds until the last of its tools may be believed to have done nothing."""
-        promises = [tool_named(effect.tool).promise for effect in self.effects]
-        return max((promise.absent_after or promise.timeout for promise in promises), default=0.0)
+    def longest_window(self) -> tuple[float, str]:
+        """Seconds until the last of its tools may be believed to have done nothing, and that tool."""
+        promises = {effect.tool: tool_named(effect.tool).promise for effect in self.effects}
+        windows = ((one.absent_after or one.timeout, name) for name, one in promises.items())
+        return max(windows, default=(0.0, ""))
+
+    def slowest_rate(self) -> float:
+        """Seconds between two runs that the rate limits of its tools and steps leave, at least."""
+        rates = [tool_named(effect.tool).per_second for effect in self.effects]
+        rates += [registry.step_named(step.step_name).options.rate_limit for step in self.steps]
+        return max((1 / rate for rate in rates if rate), default=0.0)
 
 
 def surfaces(measure: Measure) -> list[Surface]:

@@ -15,13 +15,14 @@ class Verdict(StrEnum):
     ONCE = "once"
     TWICE = "twice"  #: or more often
     LOST = "lost"  #: not at all, or only in part, while the journal says that it happened
+    DENIED = "denied"  #: once, while the journal says that it did not happen
     PERSON = "waiting for a person"
     NOT_DONE = "not done"  #: not at all, and the run says that it failed
     OPEN = "still open"  #: the run never came to rest
 
 
 #: What a certificate cannot be given with.
-BAD = frozenset({Verdict.TWICE, Verdict.LOST})
+BAD = frozenset({Verdict.TWICE, Verdict.LOST, Verdict.DENIED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,8 @@ class Sighting:
                 return "the outside world " + (
                     "saw a part of it only" if self.seen else "never saw it"
                 )
+            case Verdict.DENIED:
+                return "the outside world saw it, and the journal says that it did not happen"
             case Verdict.PERSON:
                 return f"the outside world saw it {self.seen} times; a person decides"
             case other:
@@ -89,7 +92,7 @@ class Case:
         if not self.rested:
             return "stuck"
         verdicts = {sighting.verdict for sighting in self.sightings}
-        for verdict in (Verdict.TWICE, Verdict.LOST):
+        for verdict in (Verdict.TWICE, Verdict.LOST, Verdict.DENIED):
             if verdict in verdicts:
                 return str(verdict)
         return {"completed": "ok", "blocked": "person"}.get(self.state, self.state)
@@ -172,7 +175,7 @@ class Report:
         return f"<{self.workflow} version {self.version}, {len(self.cases)} faults: {word}>"
 
     def __str__(self) -> str:
-        """What ``assert report.ok, report`` shows."""
+        """What ``assert report.ok, str(report)`` shows."""
         return "\n".join([repr(self), *self.problems, *map(str, self.undeclared)])
 
 

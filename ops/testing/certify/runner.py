@@ -10,7 +10,8 @@ from urllib.parse import urlsplit
 from models.ids import new_nonce
 from models.states import SETTLED_RUN_STATES, RunState
 from ops import client
-from ops.stack import Home, StackError
+from ops.demo.stage import is_news
+from ops.stack import Home, ProcessEvent, StackError
 from ops.stack.stopping import StopRequests
 from ops.testing.certify import bench, observing, target
 from ops.testing.certify.bench import Bench
@@ -22,10 +23,12 @@ from ops.testing.certify.observing import Standing
 from ops.testing.certify.records import Records
 from ops.testing.certify.report import Case, Report
 from ops.testing.certify.target import Counter, Target
+from recovery.watch import why
 
 AT_ONCE = 3 * bench.WORKERS * bench.CONCURRENCY  #: runs; most of them wait for something
 TICK = 0.1  #: seconds between two looks
 SETTLE = 1.5  #: seconds for which a run must stay where it came to rest, and late requests may come
+LONG_WINDOW = 120.0  #: seconds; a certification that takes longer says why
 START_LIMIT = 120.0  #: seconds; the run without faults waits for the workers' imports
 
 
@@ -36,6 +39,7 @@ class Options:
     kinds: Collection[FaultKind] = field(default_factory=lambda: frozenset(FaultKind))
     only: Collection[str] = ()  #: steps; empty: all
     counter: Counter | None = None
+    setup: Callable[[str], object] | None = None  #: given the address of the stack's own database
     reads: Sequence[str] = ()  #: beginnings of addresses to which nothing but questions go
     tool_timeout: float = 10.0  #: seconds for one call of a tool that declares none
     patience: float | None = None  #: seconds for one run; None: from what its tools declare
@@ -58,14 +62,20 @@ def certify(
 ) -> Report:
     """Certify a workflow on a stack of its own. Raises ``CertifyError`` when there is nothing to go by."""
     bench.load(asked.agents)
+    asked.workflow.plan_of(
+        asked.workflow.bind(asked.input_for("certify"))
+    )  # refused before anything starts
     began = time.monotonic()
     home = Home.at(tempfile.mkdtemp(prefix="onward-certify-"))
     stop = StopRequests(home.log("onward"))
     try:
         with stop, Bench(
-            home, asked.agents, tool_timeout=options.tool_timeout, stop=stop
+            home, asked.agents, tool_timeout=options.tool_timeout, stop=stop,
+            on_event=lambda event: _tell(say, event),
         ) as stack:  # fmt: skip
             stack.adopt()
+            if options.setup is not None:
+                options.setup(stack.servers.database_url)
             try:
                 report = _Session(stack, asked, options, stop=stop, say=say).run()
             finally:
@@ -101,10 +111,12 @@ class _Session:
         if not faults:
             raise CertifyError("None of these faults has a place in this workflow.")
         self._say(
-            f"{self._asked.workflow.name}: {len(measure.steps)} steps, {len(measure.effects)} effects; "
+            f"{self._asked.workflow.name}: {len(measure.steps)} steps, "
+            f"{len(subjects(measure.witnessed(self._reads())))} effects; "
             f"{len(faults)} faults to play"
         )
-        played = self._play(faults, patience=self._patience(measure))
+        self._announce(measure)
+        played = self._play(faults, patience=self._patience(measure, len(faults)))
         return self._report(measure, played)
 
     def _measure(self) -> Measure:
@@ -112,13 +124,8 @@ class _Session:
         playing = self._begin(None)
         while not self._rest([playing], patience=self._options.patience or START_LIMIT):
             self._wait()
-        state = playing.standing.state
-        if state != RunState.COMPLETED:
-            raise CertifyError(
-                f"Without any fault run {playing.run_id} is {state}"
-                f"{f': {playing.standing.detail}'.rstrip('.') if playing.standing.detail else ''}. Only a workflow "
-                "whose run completes can be certified."
-            )
+        if playing.standing.state != RunState.COMPLETED:
+            raise CertifyError(self._not_completed(playing))
         records = self._stack.notebook.read()
         return Measure(
             run_id=playing.run_id, seconds=(playing.ended or 0) - playing.began,
@@ -186,9 +193,29 @@ class _Session:
         self._stack.poll()
         time.sleep(TICK)
 
-    def _patience(self, measure: Measure) -> float:
+    def _patience(self, measure: Measure, faults: int) -> float:
         """What a run may take: the longest window of its tools decides, since nothing is sent before."""
-        return self._options.patience or 60.0 + 10 * measure.seconds + 2 * measure.longest_window()
+        window, _ = measure.longest_window()
+        queueing = faults * measure.slowest_rate()
+        return self._options.patience or 60.0 + 10 * measure.seconds + 2 * window + queueing
+
+    def _announce(self, measure: Measure) -> None:
+        window, tool = measure.longest_window()
+        if window > LONG_WINDOW:
+            self._say(
+                f"after some faults {tool} waits for {window:.0f} s, as it declares, before anything is sent "
+                "again; --points leaves E1, P2 and the like out"
+            )
+
+    def _not_completed(self, playing: _Playing) -> str:
+        standing = playing.standing
+        told = f"Without any fault run {playing.run_id} is {standing.state}"
+        if standing.detail:
+            told += f": {standing.detail.rstrip('.')}"
+        if standing.state not in SETTLED_RUN_STATES:
+            log = self._stack.home.log("worker-1").read_text(errors="replace").splitlines()
+            told += f". {why(playing.run_id).sentence} The end of a worker's log: {' | '.join(log[-5:])}"
+        return f"{told}. Only a workflow whose run completes can be certified."
 
     def _counted(self, one: _Playing) -> dict[str, int]:
         after = target.count(self._options.counter, one.run_id)
@@ -233,3 +260,9 @@ class _Session:
             parts.netloc + parts.path
             for parts in map(urlsplit, (*self._stack.reads, *self._options.reads))
         )
+
+
+def _tell(say: Callable[[str], None], event: ProcessEvent) -> None:
+    """No fault here ends a whole worker: one that ends has a reason of its own."""
+    if is_news(event):
+        say(str(event))

@@ -9,7 +9,7 @@ from ops.testing.certify.faults import FaultKind
 from ops.testing.certify.report import BAD, Case, Report, Sighting, Verdict
 
 #: From the worst that can be said of a cell's cases to the best.
-_ORDER = ("twice", "lost", "stuck", "not fired", "failed", "person", "ok")
+_ORDER = ("twice", "lost", "denied", "stuck", "not fired", "failed", "person", "ok")
 
 
 @dataclass(frozen=True, slots=True)

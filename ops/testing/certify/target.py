@@ -45,14 +45,14 @@ def find_workflow(named: str) -> "Workflow[...]":
     )
 
 
-def find_counter(named: str) -> Counter:
-    """``acme.counts:by_run``: a function that is given a run's id and returns counts by effect."""
+def find_function(named: str) -> Callable[[str], Any]:
+    """``acme.counts:by_run``: a function of the user's that takes one text."""
     module_name, _, name = named.partition(":")
     found = getattr(_import(module_name), name, None) if module_name and name else None
     if not callable(found):
         raise CertifyError(f"{named!r} names no function; write it as acme.counts:by_run.")
-    counter: Counter = found
-    return counter
+    function: Callable[[str], Any] = found
+    return function
 
 
 def count(counter: Counter | None, run_id: str) -> dict[str, int]:
