@@ -30,18 +30,20 @@ class Budget:
 
     def allows(self, bound: BoundStep, claimed: Claimed) -> bool:
         """Whether the next step may run here: same branch, queue and limits, no throttle, budget left."""
+        after = claimed.after
         if (
             self._left <= 1
             or claimed.next_key is None
+            or after is None
             or claimed.fork
             or time.monotonic() > self._until
             or leaving.is_leaving()
         ):
             return False
-        if claimed.after_queue != claimed.queue or claimed.after_rate_limit is not None:
+        if after.queue != claimed.queue or after.rate_limit is not None:
             return False
         try:
-            following = self._named(bound, claimed.after_name)
+            following = self._named(bound, after.step_name)
         except AgentsError:
             return False  # a step of a version that this worker does not have
         # All steps of one message share its time limit: the next must have nearly all of its own left.
@@ -61,6 +63,5 @@ class Budget:
         self._carried.end()
 
     @staticmethod
-    def _named(bound: BoundStep, name: str | None) -> BoundStep:
-        assert name is not None  # noqa: S101 - the plan names every successor
+    def _named(bound: BoundStep, name: str) -> BoundStep:
         return registry.step_named(name, bound.workflow)

@@ -131,7 +131,7 @@ def test_a_database_is_upgraded_and_checked(onward: Onward, empty_database_url: 
     def here(*words: str) -> Said:
         return onward(*words, ONWARD_DATABASE_URL=empty_database_url)
 
-    nothing = "The database has no journal yet: run `onward db upgrade` (to 0001)."
+    nothing = "The database has no journal yet: run `onward db upgrade` (to 0002)."
     assert schema.newest() == head()
     assert (here("db", "check").code, here("db", "check").out) == (1, f"{nothing}\n")
     for words in (("runs", "list"), ("batch", "status", "x"), ("result", "x"), ("health",)):
