@@ -136,14 +136,14 @@ def test_a_database_is_upgraded_and_checked(onward: Onward, empty_database_url: 
     assert (here("db", "check").code, here("db", "check").out) == (1, f"{nothing}\n")
     for words in (("runs", "list"), ("batch", "status", "x"), ("result", "x"), ("health",)):
         assert here(*words).err == f"onward: {nothing}\n"
-    assert here("db", "upgrade", "--json").json == {"before": None, "after": "0001"}
-    assert here("db", "upgrade", "--json").json == {"before": "0001", "after": "0001"}
+    assert here("db", "upgrade", "--json").json == {"before": None, "after": "0002"}
+    assert here("db", "upgrade", "--json").json == {"before": "0002", "after": "0002"}
     assert here("db", "check", "--json").json["fits"] is True
     said = here("health")
     assert (said.code, said.out[:30]) == (1, "No sweep has ever completed: i")
     with psycopg.connect(empty_database_url.replace("+psycopg", "")) as link:
         link.execute("UPDATE alembic_version SET version_num = '0000'")
-    assert "at 0000, behind 0001: run `onward db upgrade`" in here("runs", "list").err
+    assert "at 0000, behind 0002: run `onward db upgrade`" in here("runs", "list").err
 
 
 def test_looking_at_runs(onward: Onward) -> None:
