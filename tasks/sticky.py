@@ -5,6 +5,7 @@ claiming N+1 in one commit costs well under one. Off by default.
 """
 
 import time
+from functools import lru_cache
 
 from celery import Celery, Task
 
@@ -47,9 +48,8 @@ class Budget:
         except AgentsError:
             return False  # a step of a version that this worker does not have
         # All steps of one message share its time limit: the next must have nearly all of its own left.
-        limits = (following.time_limit, following.soft_time_limit)
         spent = time.monotonic() - self._began
-        return limits == (bound.time_limit, bound.soft_time_limit) and spent < _SPENT * min(limits)
+        return _limits(following) == _limits(bound) and spent < _SPENT * min(_limits(bound))
 
     def follow(self, bound: BoundStep, claimed: Claimed) -> BoundStep:
         """The step that was just claimed in place; Flower sees it as a task of its own."""
@@ -65,3 +65,9 @@ class Budget:
     @staticmethod
     def _named(bound: BoundStep, name: str) -> BoundStep:
         return registry.step_named(name, bound.workflow)
+
+
+@lru_cache(maxsize=1024)
+def _limits(bound: BoundStep) -> tuple[float, float]:
+    """Of the step's task, (hard, soft): as they were when it was registered."""
+    return bound.time_limit, bound.soft_time_limit
