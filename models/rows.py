@@ -32,7 +32,7 @@ NOW = text("onward_now()")
 
 def one_of(
     name: str, constraint: str, values: type[StepState | RunState | BlockReason | Hold], *only: str
-) -> DOMAIN[str]:
+) -> DOMAIN:
     """Text that is a member of an enum, checked where it is assigned.
 
     A CHECK of the table would be parsed and evaluated by every write of a row: 25 us a statement.

@@ -73,6 +73,7 @@ def complete_and_claim(
     """
     following = claimed.after
     assert following is not None  # noqa: S101 - the engine asks only within a branch
+    assert following.step_key == claimed.next_key  # noqa: S101 - and never at its end, before a join
     params = _result(claimed, output, carrier.worker) | _follows(following)
     params |= {
         "ttl": settings().lease_ttl, "new_owner": _owner_id(carrier, nonce),
@@ -82,11 +83,10 @@ def complete_and_claim(
     if owner is None:
         return Completed()
     return Completed(
-        claimed=Claimed(
-            claimed.run_id, claimed.branch, following.step_key, claimed.step_key, claimed.token + 1,
-            owner, 1, 0, 0, 0, claimed.batch_id, claimed_at, *following[1:-1], output.text, _planned(after),
+        claimed=claimed.followed_by(
+            following, owner=owner, claimed_at=claimed_at, piped=output.text, after=_planned(after)
         )
-    )  # fmt: skip
+    )
 
 
 def confirm(claimed: Claimed) -> bool:
@@ -242,7 +242,7 @@ def _fork(claimed: Claimed, params: dict[str, object], fork: Sequence[str]) -> C
 def _claimed(row: database.Row) -> Claimed:
     """From a row of ``sql.CLAIMED``, the input and ``sql.AFTER``."""
     width = len(row) - len(Planned._fields)
-    return Claimed(*row[:width], _planned(row[width:]))
+    return Claimed(*(*row[:width], _planned(row[width:])))
 
 
 def _planned(columns: Sequence[Any]) -> Planned | None:

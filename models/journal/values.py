@@ -73,6 +73,19 @@ class Claimed:
     piped: str | None  #: the predecessor's recorded output, when it has one
     after: Planned | None  #: the step that follows, or the join this branch reports to
 
+    def followed_by(
+        self, step: Planned, *, owner: str, claimed_at: datetime, piped: str, after: Planned | None
+    ) -> "Claimed":
+        """The next step of the branch, claimed in the commit that completed this one: its first attempt."""
+        return Claimed(
+            run_id=self.run_id, branch=self.branch, step_key=step.step_key, prev_key=self.step_key,
+            token=self.token + 1, owner=owner, attempt=1, failures=0, crashes=0, pardoned_failures=0,
+            batch_id=self.batch_id, claimed_at=claimed_at, step_name=step.step_name,
+            arguments=step.arguments, input_kind=step.input_kind, next_key=step.next_key, fork=step.fork,
+            joins=step.joins, join_index=step.join_index, untracked=step.untracked, queue=step.queue,
+            piped=piped, after=after,
+        )  # fmt: skip
+
     @property
     def lease(self) -> Lease:
         """What guards every write about this claim."""

@@ -53,7 +53,11 @@ def test_a_claim_returns_all_that_running_the_step_takes(journal: Journal) -> No
     assert (first.input_kind, first.piped, first.prev_key) == ("none", None, None)
     assert (first.step_name, first.queue) == ("toy.work", "steps.toy@1")
     assert first.after is not None
-    assert (first.after.step_name, first.after.queue, first.fork) == ("toy.work", "steps.toy@1", None)
+    assert (first.after.step_name, first.after.queue, first.fork) == (
+        "toy.work",
+        "steps.toy@1",
+        None,
+    )
 
     worker.complete(first, '["of a"]')
     second = worker.take(run_id, "b")

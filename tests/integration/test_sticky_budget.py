@@ -80,7 +80,12 @@ def test_a_step_this_worker_does_not_have_goes_through_the_broker(ask: Ask) -> N
 
 @pytest.mark.parametrize(
     ("change", "after"),
-    [({"next_key": None}, {}), ({"fork": ["x"]}, {}), ({}, {"queue": "other"}), ({}, {"rate_limit": 1.0})],
+    [
+        ({"next_key": None}, {}),
+        ({"fork": ["x"]}, {}),
+        ({}, {"queue": "other"}),
+        ({}, {"rate_limit": 1.0}),
+    ],
     ids=["the end", "a group", "another queue", "a rate limit"],
 )
 def test_what_is_not_a_plain_next_step_is_not_carried(
@@ -88,7 +93,9 @@ def test_what_is_not_a_plain_next_step_is_not_carried(
 ) -> None:
     budget, bound, claimed = ask()
     assert claimed.after is not None
-    assert not budget.allows(bound, replace(claimed, after=claimed.after._replace(**after), **change))
+    assert not budget.allows(
+        bound, replace(claimed, after=claimed.after._replace(**after), **change)
+    )
 
 
 def test_it_is_off_unless_asked_for(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
