@@ -146,6 +146,8 @@ def _join(parts: list[str], escape: Callable[[str], str]) -> str:
 
 
 def _escape(part: str, safe: frozenset[int], mark: str) -> str:
+    if part.isascii() and safe.issuperset(part.encode()):
+        return part
     return "".join(
         chr(byte) if byte in safe else f"{mark}{byte:02X}"
         for byte in part.encode("utf-8", "surrogatepass")

@@ -5,6 +5,7 @@ claiming N+1 in one commit costs well under one. Off by default.
 """
 
 import time
+from functools import lru_cache
 
 from celery import Celery, Task
 
@@ -30,24 +31,25 @@ class Budget:
 
     def allows(self, bound: BoundStep, claimed: Claimed) -> bool:
         """Whether the next step may run here: same branch, queue and limits, no throttle, budget left."""
+        after = claimed.after
         if (
             self._left <= 1
             or claimed.next_key is None
+            or after is None
             or claimed.fork
             or time.monotonic() > self._until
             or leaving.is_leaving()
         ):
             return False
-        if claimed.after_queue != claimed.queue or claimed.after_rate_limit is not None:
+        if after.queue != claimed.queue or after.rate_limit is not None:
             return False
         try:
-            following = self._named(bound, claimed.after_name)
+            following = self._named(bound, after.step_name)
         except AgentsError:
             return False  # a step of a version that this worker does not have
         # All steps of one message share its time limit: the next must have nearly all of its own left.
-        limits = (following.time_limit, following.soft_time_limit)
         spent = time.monotonic() - self._began
-        return limits == (bound.time_limit, bound.soft_time_limit) and spent < _SPENT * min(limits)
+        return _limits(following) == _limits(bound) and spent < _SPENT * min(_limits(bound))
 
     def follow(self, bound: BoundStep, claimed: Claimed) -> BoundStep:
         """The step that was just claimed in place; Flower sees it as a task of its own."""
@@ -61,6 +63,11 @@ class Budget:
         self._carried.end()
 
     @staticmethod
-    def _named(bound: BoundStep, name: str | None) -> BoundStep:
-        assert name is not None  # noqa: S101 - the plan names every successor
+    def _named(bound: BoundStep, name: str) -> BoundStep:
         return registry.step_named(name, bound.workflow)
+
+
+@lru_cache(maxsize=1024)
+def _limits(bound: BoundStep) -> tuple[float, float]:
+    """Of the step's task, (hard, soft): as they were when it was registered."""
+    return bound.time_limit, bound.soft_time_limit

@@ -116,7 +116,7 @@ def doubt_strays(*, limit: int) -> int:
 
 _BLOCK: LiteralString = f"""
 WITH blocked AS (
-    UPDATE live l SET block_reason = %(reason)s, revision = l.revision + 1,
+    UPDATE live l SET block_reason = %(reason)s::text, revision = l.revision + 1,
         error_type = CASE WHEN l.state = 'failed' THEN l.error_type ELSE %(reason)s END,
         error = CASE WHEN l.state = 'failed' THEN l.error ELSE %(detail)s END
     FROM run r

@@ -8,7 +8,7 @@ from models import database
 from models.journal import sql, steps
 from models.journal.errors import LeaseLost
 from models.journal.submitting import INSERT_PLAN, node_record
-from models.journal.values import Claimed, Completed, Output
+from models.journal.values import Claimed, Completed, Output, Planned
 from models.plan import Plan
 
 #: (how many keys of a stem the run has, how many steps it has) -> the new steps
@@ -63,8 +63,11 @@ def _redirected(claimed: Claimed, plan: Plan) -> Claimed:
     following = next(node for node in plan.nodes if node.step_key == plan.entry.next_key)
     return replace(
         claimed, next_key=plan.entry.next_key, fork=list(plan.entry.fork) or None, joins=None, join_index=None,
-        after_name=following.step_name, after_queue=following.queue, after_untracked=following.untracked,
-        after_rate_limit=following.rate_limit,
+        after=Planned(
+            following.step_key, following.step_name, following.arguments, following.input,
+            following.successor.next_key, list(following.successor.fork) or None, following.joins,
+            following.join_index, following.untracked, following.queue, following.rate_limit,
+        ),
     )  # fmt: skip
 
 

@@ -92,7 +92,8 @@ def block(ref: BranchRef, reason: BlockReason, *, detail: str, failed: bool) -> 
     with database.transaction():
         row = database.fetch_one(
             """
-            UPDATE live l SET block_reason = %(reason)s, error = %(detail)s, error_type = %(reason)s,
+            UPDATE live l SET block_reason = %(reason)s::text, error = %(detail)s,
+                error_type = %(reason)s,
                 state = CASE WHEN %(failed)s THEN 'failed' ELSE l.state END,
                 due_at = least(l.due_at, onward_now()), revision = l.revision + 1
             WHERE l.run_id = %(run_id)s AND l.branch = %(branch)s AND l.revision = %(revision)s

@@ -48,7 +48,11 @@ PLANNED: LiteralString = """
 
 INPUT: LiteralString = "LEFT JOIN step i ON i.run_id = %(run_id)s AND i.step_key = c.prev_key"
 
-AFTER: LiteralString = "n.step_name, n.queue, n.untracked, n.rate_limit"
+#: What follows, as `Planned`: known beforehand, so that completing and claiming it looks nothing up but
+#: what follows *that*.
+AFTER: LiteralString = """
+    n.step_key, n.step_name, n.arguments, n.input, n.next_key, n.fork, n.joins, n.join_index, n.untracked,
+    n.queue, n.rate_limit"""
 
 CLAIM: LiteralString = f"""
 WITH c AS (
@@ -97,10 +101,10 @@ WITH done AS (
             CASE WHEN r.hold IS NULL THEN onward_now() + make_interval(secs => %(ttl)s) END,
         claimed_at = onward_now(), publish_at = onward_now(), publications = 0
     FROM run r
-    WHERE r.run_id = %(run_id)s AND {HELD} RETURNING l.*
+    WHERE r.run_id = %(run_id)s AND {HELD} RETURNING l.owner, l.claimed_at
 ), recorded AS ({RECORD})
-SELECT {CLAIMED}, %(output)s, {AFTER}
-FROM done c {PLANNED}"""
+SELECT c.owner, c.claimed_at, {AFTER}
+FROM done c LEFT JOIN plan n ON n.run_id = %(run_id)s AND n.step_key = %(after_key)s"""
 
 #: The first members get their message from the completing worker; `wake` tops up the rest.
 FORK: LiteralString = f"""

@@ -12,7 +12,7 @@ from models import database
 from models.failpoints import arm_commit
 from models.journal import sql
 from models.journal.errors import CommitUnknown, LeaseLost
-from models.journal.values import Carrier, Claimed, Completed, Lease, Output, Wakeup
+from models.journal.values import Carrier, Claimed, Completed, Lease, Output, Planned, Wakeup
 from models.plan import Successor
 from models.settings import settings
 
@@ -39,7 +39,7 @@ def claim(
         row = database.fetch_one(sql.CLAIM, params)
     except CommitUnknown:
         row = database.fetch_one(sql.CLAIMED_BY, params) or database.fetch_one(sql.CLAIM, params)
-    return Claimed(*row) if row else None
+    return _claimed(row) if row else None
 
 
 def complete(claimed: Claimed, output: Output, *, worker: str, successor: Successor) -> Completed:
@@ -55,7 +55,8 @@ def complete(claimed: Claimed, output: Output, *, worker: str, successor: Succes
         return Completed(finished=True)
     if successor.next_key is None:
         return _report(claimed, params)
-    params |= _follows(claimed, successor.next_key)
+    assert claimed.after is not None  # noqa: S101 - the plan has every successor
+    params |= _follows(claimed.after) | {"grace": _grace()}
     if successor.fork:
         return _fork(claimed, params, successor.fork)
     _held(claimed, sql.ADVANCE, params)
@@ -70,12 +71,22 @@ def complete_and_claim(
     The next step's intent is durable before its body starts, as with ``claim``. A run that is held
     gets the result recorded and the next step left pending.
     """
-    assert claimed.next_key is not None  # noqa: S101 - the engine asks only within a branch
-    params = _result(claimed, output, carrier.worker) | _follows(claimed, claimed.next_key)
-    params |= {"ttl": settings().lease_ttl, **_owner(carrier, nonce)}
-    row = _held(claimed, sql.ADVANCE_AND_CLAIM, params)
-    following = Claimed(*row)
-    return Completed(claimed=following if following.owner else None)
+    following = claimed.after
+    assert following is not None  # noqa: S101 - the engine asks only within a branch
+    assert following.step_key == claimed.next_key  # noqa: S101 - and never at its end, before a join
+    params = _result(claimed, output, carrier.worker) | _follows(following)
+    params |= {
+        "ttl": settings().lease_ttl, "new_owner": _owner_id(carrier, nonce),
+        "after_key": following.next_key or following.joins,
+    }  # fmt: skip
+    owner, claimed_at, *after = _held(claimed, sql.ADVANCE_AND_CLAIM, params)
+    if owner is None:
+        return Completed()
+    return Completed(
+        claimed=claimed.followed_by(
+            following, owner=owner, claimed_at=claimed_at, piped=output.text, after=_planned(after)
+        )
+    )
 
 
 def confirm(claimed: Claimed) -> bool:
@@ -92,7 +103,7 @@ def claimed_by(run_id: str, branch: str, *, carrier: Carrier, nonce: str) -> Cla
     """The step that this nonce claimed, if it did: the read-back of an unanswered commit."""
     params = {"run_id": run_id, "branch": branch, **_owner(carrier, nonce)}
     row = database.fetch_one(sql.CLAIMED_BY, params)
-    return Claimed(*row) if row else None
+    return _claimed(row) if row else None
 
 
 def led_to(claimed: Claimed, *, carrier: Carrier, nonce: str) -> Completed | None:
@@ -228,9 +239,23 @@ def _fork(claimed: Claimed, params: dict[str, object], fork: Sequence[str]) -> C
     )
 
 
+def _claimed(row: database.Row) -> Claimed:
+    """From a row of ``sql.CLAIMED``, the input and ``sql.AFTER``."""
+    width = len(row) - len(Planned._fields)
+    return Claimed(*(*row[:width], _planned(row[width:])))
+
+
+def _planned(columns: Sequence[Any]) -> Planned | None:
+    return None if columns[0] is None else Planned._make(columns)
+
+
+def _owner_id(carrier: Carrier, nonce: str) -> str:
+    return f"{carrier.start_id}.{nonce}"
+
+
 def _owner(carrier: Carrier, nonce: str) -> dict[str, object]:
     return {
-        "new_owner": f"{carrier.start_id}.{nonce}", "worker": carrier.worker, "task_id": carrier.task_id,
+        "new_owner": _owner_id(carrier, nonce), "worker": carrier.worker, "task_id": carrier.task_id,
         "pid": carrier.pid, "pid_started": carrier.pid_started,
     }  # fmt: skip
 
@@ -252,19 +277,17 @@ def _result(claimed: Claimed, output: Output, worker: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _follows(claimed: Claimed, next_key: str) -> dict[str, object]:
+def _follows(following: Planned) -> dict[str, object]:
     return {
-        "next_key": next_key, "next_queue": claimed.after_queue,
-        "next_untracked": claimed.after_untracked, "grace": _grace(),
+        "next_key": following.step_key, "next_queue": following.queue,
+        "next_untracked": following.untracked,
     }  # fmt: skip
 
 
 def _wakeup(claimed: Claimed, branch: str, step_key: str) -> Wakeup:
-    assert claimed.after_name is not None  # noqa: S101 - the plan names every successor
-    assert claimed.after_queue is not None  # noqa: S101
-    return Wakeup(
-        claimed.run_id, branch, step_key, claimed.after_name, claimed.after_queue, attempt=1
-    )
+    assert claimed.after is not None  # noqa: S101 - the plan has every successor
+    name, queue = claimed.after.step_name, claimed.after.queue
+    return Wakeup(claimed.run_id, branch, step_key, name, queue, attempt=1)
 
 
 def _grace() -> float:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from operator import attrgetter
 
 from models import database
 from models.ids import check_identifier, new_run_id
@@ -16,19 +17,25 @@ from models.settings import settings
 
 _PLAN_COLUMNS = (
     "step_key text, position bigint, step_name text, queue text, kind text, branch text, input text,"
-    " arguments text, next_key text, fork text[], joins text, join_index bigint, tolerant boolean,"
-    " untracked boolean, has_lookup boolean, rate_limit float8, throttle text"
+    " arguments text, next_key text, fork text[], joins text, join_index bigint, rate_limit float8,"
+    " throttle text, tolerant boolean, untracked boolean, has_lookup boolean"
 )
 _PLAN_NAMES = ", ".join(column.split()[0] for column in _PLAN_COLUMNS.split(","))
+#: What is null or false, which is most of a plan, is left out of the JSON: half of its length.
+_PLAN_VALUES = ", ".join(
+    f"coalesce(n.{name}, false)" if name in {"tolerant", "untracked", "has_lookup"} else f"n.{name}"
+    for name in _PLAN_NAMES.split(", ")
+)
 _NODE_FIELDS = tuple(field.name for field in fields(PlanNode) if field.name != "successor")
+_node_values = attrgetter(*_NODE_FIELDS)
 
 INSERT_PLAN = f"""
     INSERT INTO plan (run_id, {_PLAN_NAMES}, inserted_by)
-    SELECT %(run_id)s, n.*, %(inserted_by)s FROM json_to_recordset(%(nodes)s::json) AS n({_PLAN_COLUMNS})"""
+    SELECT %(run_id)s, {_PLAN_VALUES}, %(inserted_by)s FROM json_to_recordset(%(nodes)s::json) AS n({_PLAN_COLUMNS})"""
 
 #: A queue's window: beyond that many unclaimed messages a new step waits for `wake` to publish it, and
 #: so does every member of a first group but the first few.
-_WINDOW_OPEN = """(b.place <= %(at_once)s AND (
+_WINDOW_OPEN = """(b.missing = 0 AND b.place <= %(at_once)s AND (
         SELECT count(*) FROM (SELECT 1 FROM live w WHERE w.queue = b.queue AND w.publications > 0
         AND w.state = 'pending' LIMIT %(window)s) full_window) + b.place <= %(window)s)"""
 
@@ -42,17 +49,20 @@ WITH made AS (
     ON CONFLICT DO NOTHING RETURNING run_id
 ), planned AS (
     INSERT INTO plan (run_id, {_PLAN_NAMES})
-    SELECT made.run_id, n.* FROM made, json_to_recordset(%(nodes)s::json) AS n({_PLAN_COLUMNS})
+    SELECT made.run_id, {_PLAN_VALUES} FROM made, json_to_recordset(%(nodes)s::json) AS n({_PLAN_COLUMNS})
 ), started AS (
     INSERT INTO live (run_id, branch, step_key, queue, untracked, missing, priority, batch_id,
                       publish_at, publications)
     SELECT made.run_id, b.branch, b.step_key, b.queue, b.untracked, b.missing, %(priority)s, %(batch_id)s,
            CASE WHEN b.missing > 0 THEN 'infinity'
-                WHEN {_WINDOW_OPEN} THEN onward_now() + make_interval(secs => %(grace)s)
+                WHEN b.published THEN onward_now() + make_interval(secs => %(grace)s)
                 ELSE onward_now() END,
-           CASE WHEN b.missing = 0 AND {_WINDOW_OPEN} THEN 1 ELSE 0 END
-    FROM made, json_to_recordset(%(branches)s::json)
-         AS b(branch text, step_key text, queue text, untracked boolean, missing bigint, place bigint)
+           CASE WHEN b.published THEN 1 ELSE 0 END
+    FROM made, (
+        SELECT b.*, {_WINDOW_OPEN} AS published FROM json_to_recordset(%(branches)s::json)
+        AS b(branch text, step_key text, queue text, untracked boolean, missing bigint, place bigint)
+        OFFSET 0 -- keeps the look at the window in one place: it is evaluated once a branch
+    ) b
     RETURNING branch, step_key, queue, publications
 )
 SELECT s.branch, s.step_key, s.queue, s.publications FROM made LEFT JOIN started s ON true"""
@@ -88,13 +98,16 @@ class Submitted:
 
 def node_record(node: PlanNode, position: int) -> dict[str, object]:
     """A plan node as ``json_to_recordset`` reads it."""
-    record = {name: getattr(node, name) for name in _NODE_FIELDS}
+    record: dict[str, object] = {"position": position}
+    for name, value in zip(_NODE_FIELDS, _node_values(node), strict=True):
+        if value is not None and value is not False:
+            record[name] = value
     follows = node.successor
-    return record | {
-        "position": position,
-        "next_key": follows.next_key,
-        "fork": follows.fork or None,
-    }
+    if follows.next_key is not None:
+        record["next_key"] = follows.next_key
+    if follows.fork:
+        record["fork"] = follows.fork
+    return record
 
 
 def create_batch(batch_id: str, label: str) -> None:

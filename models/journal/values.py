@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import NamedTuple
 
 from models.plan import InputKind, Successor
 
@@ -26,6 +27,22 @@ class Lease:
     step_key: str
     token: int
     owner: str
+
+
+class Planned(NamedTuple):
+    """A step as the plan has it, in the order in which statements return it."""
+
+    step_key: str
+    step_name: str
+    arguments: str
+    input_kind: str
+    next_key: str | None
+    fork: list[str] | None
+    joins: str | None
+    join_index: int | None
+    untracked: bool
+    queue: str
+    rate_limit: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +71,20 @@ class Claimed:
     untracked: bool
     queue: str
     piped: str | None  #: the predecessor's recorded output, when it has one
-    after_name: str | None  #: of the step that follows, or of the join this branch reports to
-    after_queue: str | None
-    after_untracked: bool | None
-    after_rate_limit: float | None
+    after: Planned | None  #: the step that follows, or the join this branch reports to
+
+    def followed_by(
+        self, step: Planned, *, owner: str, claimed_at: datetime, piped: str, after: Planned | None
+    ) -> "Claimed":
+        """The next step of the branch, claimed in the commit that completed this one: its first attempt."""
+        return Claimed(
+            run_id=self.run_id, branch=self.branch, step_key=step.step_key, prev_key=self.step_key,
+            token=self.token + 1, owner=owner, attempt=1, failures=0, crashes=0, pardoned_failures=0,
+            batch_id=self.batch_id, claimed_at=claimed_at, step_name=step.step_name,
+            arguments=step.arguments, input_kind=step.input_kind, next_key=step.next_key, fork=step.fork,
+            joins=step.joins, join_index=step.join_index, untracked=step.untracked, queue=step.queue,
+            piped=piped, after=after,
+        )  # fmt: skip
 
     @property
     def lease(self) -> Lease:

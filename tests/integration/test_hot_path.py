@@ -90,7 +90,7 @@ CARRIER = {
 RESULT = {
     "prev_key": "s4", "input_digest": "d", "output": "null", "output_digest": "d", "joins": "s6",
     "join_index": 0, "attempt": 1, "claimed_at": "2030-01-01Z", "next_key": "s6", "next_queue": "q",
-    "next_untracked": False, "grace": 10.0, "parent": "0", "fork": ["s6", "s7"], "members": 2,
+    "next_untracked": False, "after_key": "s7", "grace": 10.0, "parent": "0", "fork": ["s6", "s7"], "members": 2,
     "at_once": 64,
 }  # fmt: skip
 RENEWAL = {

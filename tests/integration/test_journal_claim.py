@@ -52,7 +52,12 @@ def test_a_claim_returns_all_that_running_the_step_takes(journal: Journal) -> No
     first = worker.take(run_id, "a")
     assert (first.input_kind, first.piped, first.prev_key) == ("none", None, None)
     assert (first.step_name, first.queue) == ("toy.work", "steps.toy@1")
-    assert (first.after_name, first.after_queue, first.fork) == ("toy.work", "steps.toy@1", None)
+    assert first.after is not None
+    assert (first.after.step_name, first.after.queue, first.fork) == (
+        "toy.work",
+        "steps.toy@1",
+        None,
+    )
 
     worker.complete(first, '["of a"]')
     second = worker.take(run_id, "b")
@@ -62,17 +67,20 @@ def test_a_claim_returns_all_that_running_the_step_takes(journal: Journal) -> No
     worker.complete(second, '["of b"]')
     member = worker.take(run_id, "d", "0/1.1")
     assert (member.piped, member.joins, member.join_index) == ('["of b"]', "e", 1)
-    assert (member.next_key, member.after_name) == (None, "toy.work")
+    assert member.after is not None
+    assert (member.next_key, member.after.step_name) == (None, "toy.work")
 
 
 def test_a_claim_tells_what_follows(journal: Journal) -> None:
     run_id = submit_run(at("a") | at("b", paced) | at("c", blind, queue="other"))
     worker = Worker()
     first = worker.take(run_id, "a")
-    assert (first.after_rate_limit, first.after_untracked, first.untracked) == (10.0, False, False)
+    assert first.after is not None
+    assert (first.after.rate_limit, first.after.untracked, first.untracked) == (10.0, False, False)
     worker.complete(first)
     second = worker.take(run_id, "b")
-    assert (second.after_queue, second.after_untracked) == ("other.toy@1", True)
+    assert second.after is not None
+    assert (second.after.queue, second.after.untracked) == ("other.toy@1", True)
     worker.complete(second)
     assert worker.take(run_id, "c").untracked
     assert journal.live(run_id)["untracked"]

@@ -224,6 +224,9 @@ def test_the_next_step_is_claimed_in_the_same_commit(journal: Journal) -> None:
     assert (live["attempt"], live["token"], live["failures"]) == (1, 3, 0)
     assert (live["owner"], following.token, following.attempt) == (following.owner, 3, 1)
     assert following.owner != claimed.owner
+    nonce = following.owner.rpartition(".")[2]
+    # What was known before is what the journal has.
+    assert steps.claimed_by(run_id, "0", carrier=worker.carrier(), nonce=nonce) == following
     now = journal.one("SELECT onward_now()")
     assert (live["lease_expires_at"] - now).total_seconds() == settings().lease_ttl
     assert live["claimed_at"] == following.claimed_at == now

@@ -14,10 +14,10 @@ from tasks import group
 from tests.support.journal import Journal, Worker, at, row_of, submit_run
 
 CONSTRAINTS = """
-SELECT t.relname, c.conname, pg_get_constraintdef(c.oid)
-FROM pg_constraint c JOIN pg_class t ON t.oid = c.conrelid
-WHERE t.relnamespace = 'public'::regnamespace AND c.contype IN ('c', 'p', 'u', 'f')
-  AND t.relname <> 'alembic_version'
+SELECT coalesce(t.relname, d.typname), c.conname, pg_get_constraintdef(c.oid)
+FROM pg_constraint c LEFT JOIN pg_class t ON t.oid = c.conrelid LEFT JOIN pg_type d ON d.oid = c.contypid
+WHERE c.connamespace = 'public'::regnamespace AND c.contype IN ('c', 'p', 'u', 'f')
+  AND t.relname IS DISTINCT FROM 'alembic_version'
 ORDER BY 1, 2"""
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from celery import Celery
@@ -72,17 +73,29 @@ def test_the_next_step_goes_on_here_while_its_time_is_its_own(
 
 def test_a_step_this_worker_does_not_have_goes_through_the_broker(ask: Ask) -> None:
     budget, bound, claimed = ask()
-    assert not budget.allows(bound, replace(claimed, after_name="hurry.of_another_version"))
+    assert claimed.after is not None
+    elsewhere = claimed.after._replace(step_name="hurry.of_another_version")
+    assert not budget.allows(bound, replace(claimed, after=elsewhere))
 
 
 @pytest.mark.parametrize(
-    "change",
-    [{"next_key": None}, {"fork": ["x"]}, {"after_queue": "other"}, {"after_rate_limit": 1.0}],
+    ("change", "after"),
+    [
+        ({"next_key": None}, {}),
+        ({"fork": ["x"]}, {}),
+        ({}, {"queue": "other"}),
+        ({}, {"rate_limit": 1.0}),
+    ],
     ids=["the end", "a group", "another queue", "a rate limit"],
 )
-def test_what_is_not_a_plain_next_step_is_not_carried(ask: Ask, change: dict[str, object]) -> None:
+def test_what_is_not_a_plain_next_step_is_not_carried(
+    ask: Ask, change: dict[str, Any], after: dict[str, Any]
+) -> None:
     budget, bound, claimed = ask()
-    assert not budget.allows(bound, replace(claimed, **change))  # type: ignore[arg-type]
+    assert claimed.after is not None
+    assert not budget.allows(
+        bound, replace(claimed, after=claimed.after._replace(**after), **change)
+    )
 
 
 def test_it_is_off_unless_asked_for(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
