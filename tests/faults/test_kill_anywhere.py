@@ -10,7 +10,7 @@ import pytest
 
 from models.failpoints import FailPoint
 from models.settings import settings
-from tests.support.fx import Where
+from ops.testing.outside.client import Where
 from tests.support.invariants import check_invariants
 from tests.support.waiting import wait_until
 from tests.support.world import World

@@ -1,6 +1,7 @@
 """Submitting, cancelling, sending back and settling: once each, and each says what it found."""
 
 import json
+from typing import Any, cast
 
 import pytest
 
@@ -62,7 +63,7 @@ def test_a_run_may_begin_with_a_group(journal: Journal) -> None:
 
 
 @pytest.mark.parametrize("by", [{"submission_key": "key-1"}, {"run_id": "run-mine"}])
-def test_the_same_key_and_input_give_the_same_run(journal: Journal, by: dict[str, str]) -> None:
+def test_the_same_key_and_input_give_the_same_run(journal: Journal, by: dict[str, Any]) -> None:
     first = submit(row_of("a"), **by)
     before = journal.image()
     again = submit(row_of("a", "b"), **by)
@@ -71,7 +72,7 @@ def test_the_same_key_and_input_give_the_same_run(journal: Journal, by: dict[str
 
 
 @pytest.mark.parametrize("by", [{"submission_key": "key-1"}, {"run_id": "run-mine"}])
-def test_another_input_under_the_same_key_is_refused(journal: Journal, by: dict[str, str]) -> None:
+def test_another_input_under_the_same_key_is_refused(journal: Journal, by: dict[str, Any]) -> None:
     first = submit(row_of("a"), **by)
     before = journal.image()
     with pytest.raises(SubmissionConflict, match=f"belongs to run {first.run_id}"):
@@ -89,7 +90,7 @@ def test_many_submissions_at_once_make_one_run(journal: Journal) -> None:
 @pytest.mark.parametrize("field", ["run_id", "submission_key", "batch_id"])
 def test_what_identifies_things_is_checked(journal: Journal, field: str) -> None:
     with pytest.raises(InvalidIdentifier, match=field):
-        submit(row_of("a"), **{field: "a\x00b"})
+        submit(row_of("a"), **cast("dict[str, Any]", {field: "a\x00b"}))
     assert journal.one("SELECT count(*) FROM run") == 0
 
 

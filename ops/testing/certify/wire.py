@@ -131,7 +131,7 @@ class Wire:
         """
         with self._moving:
             self._dying = True
-            self._moving.wait_for(lambda: not self._on_their_way, timeout=0)
+            self._moving.wait_for(lambda: not self._on_their_way, timeout=LAST_BREATH)
 
     def strikes(self, kind: FaultKind, exchange: Exchange) -> bool:
         """Whether the fault of this run is meant for this request, and happens now."""
