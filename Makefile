@@ -2,6 +2,8 @@
 # make test    linter, types, import rules and all tests; make test ARGS="-m unit"
 #              make test ARGS="-m 'not clone'" leaves out the one that fetches packages again
 # make bench   the figures of docs/results/performance.md
+# make reliability    SIGKILLs between effects and their settlement, counted at the service:
+#              docs/results/reliability.md; make reliability ARGS="--kills 250"
 # Each sets up what it needs in .venv at its first run and again when a lock file changes.
 
 PYTHON ?= python3
@@ -16,7 +18,7 @@ export PIP_ROOT_USER_ACTION := ignore
 export VIRTUAL_ENV := $(CURDIR)/.venv
 
 .NOTPARALLEL: # two targets must not set up .venv at once
-.PHONY: setup demo test lint format bench lock clean
+.PHONY: setup demo test lint format bench reliability lock clean
 
 setup: .venv/run.ok
 
@@ -38,6 +40,9 @@ format: .venv/dev.ok
 
 bench: .venv/dev.ok
 	@$(BIN)/python -m benchmarks $(ARGS)
+
+reliability: .venv/dev.ok
+	@$(BIN)/python -m tests.reliability $(ARGS)
 
 # Hashes of every file of every platform, and no address of any registry.
 LOCK := $(BIN)/uv pip compile pyproject.toml --quiet --universal --python-version 3.11 \

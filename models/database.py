@@ -124,7 +124,7 @@ def _run(
     for attempt in range(_REPEATS):
         link = connection()
         try:
-            if not _link.joined and armed_commit():
+            if armed_commit():
                 kill_after_sending(link, statement, params)
             cursor = cursor_of(link).execute(statement, params)
             # `cursor.description` would say the same, at 40 us for the 27 columns of a claim
@@ -169,8 +169,6 @@ def joining(other: psycopg.Connection[Row]) -> Iterator[None]:
     try:
         other.execute(f"SET LOCAL idle_in_transaction_session_timeout = '{_COMMIT_PAUSE}s'")
         yield
-        if armed_commit():
-            kill_after_sending(other, "COMMIT", {})
         other.commit()
     except (*_REPEATABLE, pg.IdleInTransactionSessionTimeout) as error:
         raise _rolled_back(error) from error

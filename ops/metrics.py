@@ -8,6 +8,8 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from socketserver import ThreadingMixIn
 from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
@@ -23,6 +25,7 @@ from recovery import watch
 from recovery.alerts import StaleSweep
 
 FRESH = 5.0  #: seconds
+SILENCE = 30.0  #: seconds that a scraper may take to say what it wants
 LOOK_PERIOD = 5.0  #: seconds between two looks at the age of the sweep
 UP = "onward_up"
 STUCK = "onward_stuck_runs"
@@ -61,7 +64,7 @@ class Server:
         self._text = b""
         self._lock = threading.Lock()
         self._stopping = threading.Event()
-        self._http = make_server(host, port, self._answer, WSGIServer, _Quiet)
+        self._http = make_server(host, port, self._answer, _Threaded, _Quiet)
         self.port: int = self._http.server_port
 
     def serve(self) -> None:
@@ -108,7 +111,20 @@ class Server:
                 database.close()
 
 
+class _Threaded(ThreadingMixIn, WSGIServer):
+    """A thread for each scrape: one who connects and says nothing keeps nobody else waiting."""
+
+    daemon_threads = True
+
+
 class _Quiet(WSGIRequestHandler):
+    timeout = SILENCE
+
+    def handle(self) -> None:
+        """Answer, or hang up on who never asks."""
+        with suppress(TimeoutError):
+            super().handle()
+
     def log_message(self, *_: Any) -> None:
         """A scrape every few seconds is no news."""
 

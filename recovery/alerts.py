@@ -4,6 +4,7 @@ Delivered at least once: the place of the last block told moves on after its del
 could not be delivered is tried again by the next pass. ``event_id`` tells a repeated one.
 """
 
+import http.client
 import json
 import logging
 import shlex
@@ -79,17 +80,28 @@ def deliver(alert: Mapping[str, object]) -> None:
     """Hand one alert to everything that is configured. Raises ``AlertFailed``."""
     text = json.dumps(alert)
     if settings().alert_command:
-        _run(shlex.split(settings().alert_command), text)
+        _run(_argv(settings().alert_command), text)
     if settings().alert_webhook:
         _post(settings().alert_webhook, text)
+
+
+def _argv(command: str) -> list[str]:
+    try:
+        argv = shlex.split(command)
+    except ValueError as error:
+        raise AlertFailed(f"ONWARD_ALERT_COMMAND={command!r}: {error}") from error
+    if not argv:
+        raise AlertFailed(f"ONWARD_ALERT_COMMAND={command!r} names no command")
+    return argv
 
 
 def _run(argv: list[str], text: str) -> None:
     try:
         done = subprocess.run(
-            argv, input=text, text=True, capture_output=True, timeout=settings().alert_timeout, check=False
+            argv, input=text, encoding="utf-8", errors="replace", capture_output=True,
+            timeout=settings().alert_timeout, check=False,
         )  # fmt: skip
-    except (OSError, subprocess.SubprocessError) as error:
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
         raise AlertFailed(f"ONWARD_ALERT_COMMAND {argv[0]!r}: {error}") from error
     if done.returncode != 0:
         last = (done.stderr.strip().splitlines() or ["without a word"])[-1]
@@ -105,5 +117,5 @@ def _post(url: str, text: str) -> None:
     try:
         with urllib.request.urlopen(request, timeout=settings().alert_timeout):  # noqa: S310
             pass
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, http.client.HTTPException) as error:
         raise AlertFailed(f"ONWARD_ALERT_WEBHOOK: {error}") from error

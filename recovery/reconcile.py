@@ -14,6 +14,7 @@ from celery import Celery
 from models.failpoints import FailPoint, failpoint
 from models.journal import lookups
 from models.journal.effect_values import OpenEffect
+from models.messages import describe
 from models.settings import settings
 from models.values import encode
 from recovery.asking import finding_of
@@ -32,7 +33,7 @@ from recovery.conclude import (
 )
 from recovery.sweep import recover_run
 from tasks import logs, patience, processes
-from tasks.tools import Looked, Tool, tool_named
+from tasks.tools import Looked, Tool, tool_named, tools
 
 _log = logging.getLogger("onward.reconcile")
 NEVER_BACK = "the last of them ended its process, or took too long"
@@ -66,11 +67,13 @@ def _concluded(effect: OpenEffect) -> Conclusion:
         return conclude(
             counted, CheckFailed(f"{NEVER_BACK} (last: {effect.error})"), sender_gone=gone
         )
+    if effect.tool not in tools():
+        return conclude(effect, CheckFailed(_not_loaded(effect)), sender_gone=gone)
     try:
         tool = tool_named(effect.tool)
         window = tool.promise.consistency_window
-    except LookupError:
-        return conclude(effect, CheckFailed(_not_loaded(effect)), sender_gone=gone)
+    except Exception as error:  # an author's constructor, which reads the environment
+        return conclude(effect, CheckFailed(describe(error)), sender_gone=gone)
     try:
         finding = _asked(tool, effect)
     except BaseException:

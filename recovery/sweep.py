@@ -110,8 +110,7 @@ def _pass(app: Celery) -> Swept:
     for stale in _batches(rescue.unknown_steps):
         asks += _decide_all(stale, swept)
     failpoint(FailPoint.S4)
-    while (strays := doubts.doubt_strays(limit=batch)) > 0:
-        swept.doubted += strays
+    swept.isolated += in_halves([batch], lambda part: _doubt_strays(part[0], swept))
     while (woken := rescue.wake_waiting(limit=batch)) > 0:
         swept.woken += woken
     for refs in _batches(rescue.cancellable):
@@ -175,6 +174,11 @@ def _act(step: StaleStep, choice: Decision, swept: Swept) -> list[Ask]:
         case Requeue():
             raise AssertionError("requeued in batches")
     return []
+
+
+def _doubt_strays(batch: int, swept: Swept) -> None:
+    while (strays := doubts.doubt_strays(limit=batch)) > 0:
+        swept.doubted += strays
 
 
 def _settle_held(swept: Swept, batch: int) -> None:

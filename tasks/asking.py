@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from models.journal import effects, throttle
 from models.journal.effect_values import Holder, Intent, Recorded, Sender, Standing
+from models.messages import describe
 from models.settings import settings
 from tasks import leaving, patience
 from tasks.calling import Answered, Call, Raised
@@ -128,8 +129,14 @@ class Reading(Asking):
                 )
                 return result
             case Raised(error):
-                raise error
+                raise self._as_failure(error) from error
             case None:
                 raise Unanswered(
                     f"{self._what} gave no answer within {self._tool.promise.timeout:g} s"
                 )
+
+    def _as_failure(self, error: BaseException) -> Exception:
+        """An exit of the tool is not one of the worker, and a ``StopIteration`` would hang who awaits it."""
+        if isinstance(error, Exception) and not isinstance(error, StopIteration):
+            return error
+        return Unanswered(f"{self._what} ended with {describe(error)}")

@@ -7,6 +7,7 @@ from typing import Any
 
 from tasks.ordering import Order
 from tasks.tool_base import Tool
+from tasks.tool_registry import require_recoverable
 
 #: Answers a call in a tool's place.
 Answer = Callable[[Tool[Any, Any], Any], Any]
@@ -20,15 +21,17 @@ class DirectCalls:
         self._answer = answer
 
     def call(self, tool: Tool[Any, Any], request: Any, *, name: str | None) -> Any:
-        return self._perform(tool, request, self._order.key(tool.name, name))
+        return self._perform(tool, request, self._key(tool, name))
 
     async def acall(self, tool: Tool[Any, Any], request: Any, *, name: str | None) -> Any:
-        return await asyncio.to_thread(
-            self._perform, tool, request, self._order.key(tool.name, name)
-        )
+        return await asyncio.to_thread(self._perform, tool, request, self._key(tool, name))
 
     def enter_task(self) -> None:
         self._order.enter()
+
+    def _key(self, tool: Tool[Any, Any], name: str | None) -> str:
+        require_recoverable(tool)
+        return self._order.key(tool.name, name)
 
     def _perform(self, tool: Tool[Any, Any], request: Any, key: str) -> Any:
         asked = tool.asked(request).value

@@ -22,6 +22,7 @@ from tasks.errors import AttemptLost, CallRefused, EffectUnknown, Stop
 from tasks.ordering import Order
 from tasks.sending import Sending
 from tasks.tool_base import Tool
+from tasks.tool_registry import require_recoverable
 
 _log = logging.getLogger("onward.engine")
 
@@ -113,6 +114,7 @@ class Ledger:
                 f"ctx.call takes a tool and its request, as in ctx.call(FileReport(), report), not {tool!r}."
             )
         self._require_open(tool)
+        require_recoverable(tool)
         return self._order.key(tool.name, name)
 
     def _perform(self, tool: Tool[Any, Any], request: Any, key: str) -> Any:

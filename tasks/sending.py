@@ -158,16 +158,23 @@ class Sending(Asking):
         """It did not happen this time; with an earlier send in doubt, that settles nothing."""
         happened_not = self._write(lambda: effects.refuse(self._key, self._claimed, error=error))
         if not happened_not:
+            self._end_call(error)
             raise self._note(self._unknown(f"an earlier send of it may have happened ({error})"))
         self.is_open = False
 
     def _doubt(self, error: str, *, call_over: bool) -> Stop:
         stop = self._note(self._unknown(error))
-        self._write(
+        written = self._write(
             lambda: effects.doubt(self._key, self._claimed, error=error, call_over=call_over)
         )
+        if call_over and not written:
+            self._end_call(error)
         self.is_open = False
         return stop
+
+    def _end_call(self, error: str) -> None:
+        """A displaced owner's process lives on: unless it says that it is done, they wait for it to die."""
+        self._write(lambda: effects.end_call(self._key, self._claimed, error=error))
 
     def _unrecordable(self, value: Any, error: OnwardError) -> Stop:
         """It happened and can be neither recorded nor asked for again: a person says what it came to."""

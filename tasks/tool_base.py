@@ -20,13 +20,15 @@ from functools import cached_property
 from typing import Any, Generic, TypeAlias, TypeVar, get_args, get_origin
 
 from models.journal.effect_values import Promise
+from models.messages import safe_repr
 from models.settings import settings
 from models.states import EffectClass as Effect
 from models.values import Typed
 from tasks import tool_registry
 from tasks.binding import annotations_of
+from tasks.calling import to_its_end
 from tasks.options import per_second
-from tasks.tool_requests import Asked, ask
+from tasks.tool_requests import Asked, ask, check_fields
 
 Request = TypeVar("Request")
 Result = TypeVar("Result")
@@ -119,13 +121,15 @@ class Tool(Generic[Request, Result]):
         ``key`` is the effect's own. ``Found`` means undone. Tools whose undone things stay visible
         (a cancelled order) override this.
         """
-        match self.lookup(request, key=key):
+        match to_its_end(self.lookup(request, key=key)):
             case Absent():
                 return Found(None)
             case Found():
                 return Absent()
-            case undecided:
+            case Undecided() as undecided:
                 return undecided
+            case odd:
+                raise TypeError(f"{self.name}.lookup returned {safe_repr(odd, limit=60)}")
 
     @property
     def can_look_up(self) -> bool:
@@ -156,7 +160,9 @@ class Tool(Generic[Request, Result]):
     @cached_property
     def request_type(self) -> Typed:
         """The adapter of requests: from ``Tool[Request, Result]`` or ``execute``'s annotations."""
-        return Typed(self._annotation(0, "request"), subject=f"the request of {self.name}")
+        annotation = self._annotation(0, "request")
+        check_fields(annotation, self.volatile | self.secret, owner=f"tool {self.name}")
+        return Typed(annotation, subject=f"the request of {self.name}")
 
     @cached_property
     def result_type(self) -> Typed:

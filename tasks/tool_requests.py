@@ -1,11 +1,16 @@
 """What is asked of a tool: as it is sent, as it is recorded, and what makes it the same request again."""
 
 from collections.abc import Set
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
+from billiard.exceptions import SoftTimeLimitExceeded
+from pydantic import BaseModel
+from typing_extensions import is_typeddict
+
 from models.digests import digest
-from models.errors import OnwardError
+from models.errors import OnwardError, ValueMismatch
+from models.schemas import annotation_name
 from models.settings import settings
 from models.values import Typed, decode, encode
 from tasks.errors import DefinitionError
@@ -24,12 +29,18 @@ def ask(
     request_type: Typed, request: object, *, volatile: Set[str] = frozenset(), secret: Set[str] = frozenset()
 ) -> Asked:  # fmt: skip
     """Read a request as the journal would. Raises, before anything is sent, for what it cannot hold."""
-    text, value = request_type.round_trip(request, limit=settings().output_limit)
-    structure = decode(text)
-    bound = digest(structure, without=volatile | secret)
+    try:
+        text, value = request_type.round_trip(request, limit=settings().output_limit)
+    except ValueMismatch as error:
+        if not secret:
+            raise
+        cut = isinstance(error.__cause__, SoftTimeLimitExceeded)  # says nothing about the request
+        raise _untold(error, request_type) from (error.__cause__ if cut else None)
     if not secret:
-        return Asked(value, text, bound)
-    recorded = encode(_without(structure, secret, ""), subject=request_type.subject)
+        return Asked(value, text, digest(decode(text), without=volatile))
+    open_part = _without(decode(text), secret, "")
+    bound = digest(open_part, without=volatile)
+    recorded = encode(open_part, subject=request_type.subject)
     try:
         request_type.load(recorded)
     except OnwardError as error:
@@ -38,6 +49,44 @@ def ask(
             f"are not recorded, so no look-up could be made from it: give them defaults. {error}"
         ) from error
     return Asked(value, recorded, bound)
+
+
+def check_fields(annotation: object, names: Set[str], *, owner: str) -> None:
+    """Refuse a volatile or secret field that requests do not have: misspelled, a secret would be recorded."""
+    known = _fields_of(annotation)
+    unknown = sorted(
+        name for name in names if known is not None and name.partition(".")[0] not in known
+    )
+    if unknown:
+        raise DefinitionError(
+            f"{owner}: volatile or secret names {', '.join(unknown)}, which its requests do not have; they have "
+            f"{', '.join(sorted(known or ()))} (the names in Python, not aliases)"
+        )
+
+
+def _fields_of(annotation: object) -> frozenset[str] | None:
+    """The names of a model, dataclass or TypedDict; None when anything may be there."""
+    if is_dataclass(annotation):
+        return frozenset(one.name for one in fields(annotation))
+    if is_typeddict(annotation):
+        return frozenset(annotation.__annotations__)
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        extra = annotation.model_config.get("extra") == "allow"
+        return None if extra else frozenset(annotation.model_fields)
+    return None
+
+
+def _untold(error: ValueMismatch, request_type: Typed) -> ValueMismatch:
+    """The mismatch without what does not fit, which may be a secret, or hold one."""
+    problem = (
+        "what is there does not fit, and is not shown, since these requests have secret fields"
+    )
+    return ValueMismatch(
+        request_type.subject,
+        annotation_name(request_type.annotation),
+        path=error.path,
+        problem=problem,
+    )
 
 
 def _without(structure: Any, names: Set[str], prefix: str) -> Any:

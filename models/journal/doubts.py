@@ -22,8 +22,8 @@ GIVEN_UP: LiteralString = """(coalesce(r.hold IN ('cancel', 'compensate'), false
 #: The next attempt sends it again, as ``effects.intend`` would let it. An undo is sent again by whoever
 #: compensates.
 SENT_AGAIN: LiteralString = f"""(e.person IS NULL AND coalesce(e.resend_until > onward_now(), false)
-    AND e.sends - e.pardoned_sends <= %(resend_limit)s AND (e.undoes IS NOT NULL
-        OR l.run_id IS NOT NULL AND coalesce(r.hold, 'failed') = 'failed' AND NOT {GIVEN_UP}))"""
+    AND e.sends - e.pardoned_sends <= %(resend_limit)s
+    AND (e.undoes IS NOT NULL OR l.run_id IS NOT NULL AND NOT {GIVEN_UP}))"""
 
 #: The journal went back in time after it was sent: what was sent since, and by whom, is lost.
 REWOUND: LiteralString = "EXISTS (SELECT 1 FROM rewind w WHERE w.declared_at >= e.sent_at)"

@@ -170,7 +170,7 @@ WITH done AS (
     WHERE {_OURS} RETURNING e.run_id, e.step_key, e.token
 )
 INSERT INTO event (run_id, step_key, token, kind, detail)
-SELECT run_id, step_key, token, 'effect_unknown', %(key)s || ': ' || %(error)s FROM done"""
+SELECT run_id, step_key, token, 'effect_unknown', %(key)s || ': ' || %(error)s FROM done RETURNING 1"""
 
 #: A call that was given up has ended without an answer that could be kept: nothing of it is under way any more.
 END_CALL: LiteralString = """

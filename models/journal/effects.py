@@ -95,13 +95,20 @@ def refuse(key: str, claimed: Holder, *, error: str) -> bool:
     return row is not None and row[0] == EffectState.REFUSED
 
 
-def doubt(key: str, claimed: Holder, *, error: str, call_over: bool) -> None:
-    """Record that it may have happened. ``call_over``: the call has ended, whatever it did."""
-    database.fetch(effect_sql.DOUBT, _sent(key, claimed) | {"error": error, "call_over": call_over})
+def doubt(key: str, claimed: Holder, *, error: str, call_over: bool) -> bool:
+    """Record that it may have happened. ``call_over``: the call has ended, whatever it did.
+
+    False: it is written already, or others have taken it up.
+    """
+    params = _sent(key, claimed) | {"error": error, "call_over": call_over}
+    return database.fetch_one(effect_sql.DOUBT, params) is not None
 
 
 def end_call(key: str, claimed: Holder, *, error: str) -> None:
-    """Record that a call left behind in doubt has ended: whoever looks need not wait for it any more."""
+    """Record that a call in doubt has ended after all: whoever looks need not wait for it any more.
+
+    Said by the thread that was left behind with it, or by an owner that was displaced meanwhile.
+    """
     database.fetch(effect_sql.END_CALL, _sent(key, claimed) | {"error": error})
 
 

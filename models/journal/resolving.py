@@ -185,7 +185,8 @@ def _moved_on(key: str) -> Refused:
 
 def _standing(key: str, view: stories.EffectView) -> str:
     row = database.fetch_one(
-        f"SELECT {_OWNED}, e.looker IS NOT NULL AND e.looker_until > onward_now(), e.state = 'absent' AND e.request_digest IS NULL,"
+        f"SELECT {_OWNED}, e.looker IS NOT NULL AND e.looker_until > onward_now(),"
+        " e.state = 'absent' AND e.request_digest IS NULL,"
         " (SELECT v.result FROM effect_evidence v WHERE v.key = e.key ORDER BY v.at DESC LIMIT 1)"
         " FROM effect e WHERE e.key = %(key)s",
         {"key": key},

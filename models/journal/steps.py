@@ -39,7 +39,7 @@ def claim(
         row = database.fetch_one(sql.CLAIM, params)
     except CommitUnknown:
         row = database.fetch_one(sql.CLAIMED_BY, params) or database.fetch_one(sql.CLAIM, params)
-    return _claimed(row) if row else None
+    return claimed_from(row) if row else None
 
 
 def complete(claimed: Claimed, output: Output, *, worker: str, successor: Successor) -> Completed:
@@ -103,7 +103,7 @@ def claimed_by(run_id: str, branch: str, *, carrier: Carrier, nonce: str) -> Cla
     """The step that this nonce claimed, if it did: the read-back of an unanswered commit."""
     params = {"run_id": run_id, "branch": branch, **_owner(carrier, nonce)}
     row = database.fetch_one(sql.CLAIMED_BY, params)
-    return _claimed(row) if row else None
+    return claimed_from(row) if row else None
 
 
 def led_to(claimed: Claimed, *, carrier: Carrier, nonce: str) -> Completed | None:
@@ -239,7 +239,7 @@ def _fork(claimed: Claimed, params: dict[str, object], fork: Sequence[str]) -> C
     )
 
 
-def _claimed(row: database.Row) -> Claimed:
+def claimed_from(row: database.Row) -> Claimed:
     """From a row of ``sql.CLAIMED``, the input and ``sql.AFTER``."""
     width = len(row) - len(Planned._fields)
     return Claimed(*(*row[:width], _planned(row[width:])))

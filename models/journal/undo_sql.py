@@ -195,8 +195,7 @@ FINISH: LiteralString = f"""{MINE}, done AS (
       AND (c.only_keys IS NOT NULL OR NOT EXISTS (SELECT 1 FROM live l WHERE l.run_id = %(run_id)s))
     RETURNING b.*
 ), shown AS (
-    UPDATE run r SET state = 'compensated', reason = d.run_reason, detail = d.run_detail,
-        finished_at = onward_now(), revision = r.revision + 1
+    UPDATE run r SET state = 'compensated', finished_at = onward_now(), revision = r.revision + 1
     FROM done d WHERE r.run_id = %(run_id)s AND d.only_keys IS NULL
 ), told AS (
     INSERT INTO event (run_id, kind, detail)

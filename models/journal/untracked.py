@@ -86,10 +86,12 @@ LEFT JOIN LATERAL (
 LEFT JOIN worker w ON w.start_id = split_part(a.owner, '.', 1)
 WHERE l.run_id = %(run_id)s AND l.branch = %(branch)s"""
 
+#: A claim like any other, but straight to the result: nobody sees the step running in between.
 _TAKE_OVER: LiteralString = """
-UPDATE live l SET state = 'running', owner = %(owner)s, lease_expires_at = onward_now(), revision = l.revision + 1
+UPDATE live l SET state = 'running', attempt = l.attempt + 1, token = l.token + 1, owner = %(owner)s,
+    claimed_at = onward_now(), lease_expires_at = onward_now(), revision = l.revision + 1
 WHERE l.run_id = %(run_id)s AND l.branch = %(branch)s AND l.revision = %(revision)s AND l.state = 'unknown'
-RETURNING 1"""
+RETURNING l.attempt, l.token, l.claimed_at"""
 
 _AGAIN: LiteralString = """
 WITH later AS (
@@ -121,7 +123,7 @@ def begin(ref: BranchRef, *, owner: str) -> StepInDoubt | None:
         row = database.fetch_one(_BEGIN, {**one(ref), "time": settings().lookup_time_limit + SPARE})
         if row is None:
             return None
-        claimed = replace(Claimed(*row), owner=owner)
+        claimed = replace(steps.claimed_from(row), owner=owner)
         about = database.fetch(_ABOUT, one(ref))[0]
     stale = StaleStep(
         run_id=ref.run_id, branch=ref.branch, step_key=claimed.step_key, revision=about[0],
@@ -132,18 +134,15 @@ def begin(ref: BranchRef, *, owner: str) -> StepInDoubt | None:
 
 
 def found(step: StepInDoubt, output: Output, *, worker: str, said: str) -> Completed | None:
-    """It was done: complete it as its owner would have, straight from ``unknown``. None: it has moved on.
-
-    Nobody sees it running in between, and it is no new claim: attempt and token are those of the lost one.
-    """
+    """It was done: complete it as its owner would have, straight from ``unknown``. None: it has moved on."""
     with database.transaction():
         taken = database.fetch_one(_TAKE_OVER, {**one(step.ref), "owner": step.claimed.owner})
         if taken is None:
             return None
-        events.record(
-            step.stale.run_id, LOOKED, step_key=step.stale.step_key, token=step.claimed.token, detail=said
-        )  # fmt: skip
-        return steps.complete(step.claimed, output, worker=worker, successor=step.claimed.successor)
+        tell(step, said=said)
+        attempt, token, claimed_at = taken
+        claimed = replace(step.claimed, attempt=attempt, token=token, claimed_at=claimed_at)
+        return steps.complete(claimed, output, worker=worker, successor=claimed.successor)
 
 
 def again(step: StepInDoubt, *, after: float, said: str, failed: bool) -> bool:

@@ -42,7 +42,17 @@ from tasks.toolkit import exchange
 from tasks.toolkit.exchange import Answer, Meaning, RateLimited, Unreadable
 from tasks.toolkit.lookup import Cursor, LinkHeader, Looker, LookUp, NextLink, PageNumber
 from tasks.toolkit.outgoing import Body, Outgoing, Undo
-from tasks.toolkit.templates import CannotFill, Missing, Template, Values, at, fields_of, plain
+from tasks.toolkit.templates import (
+    CannotFill,
+    Missing,
+    Template,
+    Values,
+    at,
+    fields_of,
+    plain,
+    secrets_in,
+    wire_names,
+)  # fmt: skip
 from tasks.tools import Absent, Effect, Found, Looked, NotSent, Tool, Unanswered, Undecided
 
 if TYPE_CHECKING:
@@ -203,7 +213,8 @@ class HttpTool(Tool[Req, Res], Generic[Req, Res], abstract=True):
 
     def _values(self, request: Any, key: str, result: Any = None) -> Values:
         try:
-            return Values(key, plain(request), plain(result), secret=self.secret)
+            hidden = secrets_in(request, self.secret)
+            return Values(key, plain(request), plain(result), hidden=hidden)
         except CannotFill as error:
             raise NotSent(f"{self._create.what} was not sent: {error}") from error
 
@@ -247,7 +258,8 @@ class HttpTool(Tool[Req, Res], Generic[Req, Res], abstract=True):
                 raise DefinitionError(f"{owner}: its requests have no field {top!r}")
         for hole in sorted(looked | undone | checked):
             path = hole.removeprefix("request.")
-            if any(path == one or path.startswith(f"{one}.") for one in self.secret):
+            hidden = wire_names(self._request, self.secret)
+            if any(path == one or path.startswith(f"{one}.") for one in hidden):
                 raise DefinitionError(
                     f"{owner}: {path!r} is secret, so no look-up or undo knows it"
                 )

@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
 from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from models.messages import one_line
@@ -39,7 +40,7 @@ class Values:
     key: str
     request: Any
     result: Any = None
-    secret: frozenset[str] = frozenset()
+    hidden: tuple[str, ...] = ()  #: values of secret fields
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
 
     def get(self, path: str) -> Any:
@@ -63,9 +64,7 @@ class Values:
 
     def secrets(self, used: Iterator[str]) -> list[str]:
         """What must not be repeated in a message: the variables used, and fields declared secret."""
-        texts = [self.environ.get(name, "") for name in used]
-        for path in self.secret:
-            texts += [text for text in _scalars(_under(self.request, path)) if len(text) > 2]
+        texts = [*self.hidden, *(self.environ.get(name, "") for name in used)]
         return sorted({text for text in texts if text}, key=len, reverse=True)
 
 
@@ -173,12 +172,34 @@ def spelled(value: Any, path: str) -> str:
     raise CannotFill(f"{path!r} is {kind} and is wanted as text")
 
 
-def plain(value: Any) -> Any:
+def plain(value: Any, *, by_alias: bool = True) -> Any:
     """A request or result as JSON has it, by the names the other side uses."""
     try:
-        return to_jsonable_python(value, by_alias=True)
+        return to_jsonable_python(value, by_alias=by_alias)
     except PydanticSerializationError as error:
         raise CannotFill(f"it cannot be written as JSON: {one_line(str(error))}") from error
+
+
+def secrets_in(request: Any, paths: frozenset[str]) -> tuple[str, ...]:
+    """What stands in the secret fields of a request. Their paths are of names in Python, as for every tool."""
+    if not paths:
+        return ()
+    named = plain(request, by_alias=False)
+    found = (text for path in sorted(paths) for text in _scalars(_under(named, path)))
+    return tuple(text for text in found if len(text) > 2)
+
+
+def wire_names(annotation: object, paths: frozenset[str]) -> frozenset[str]:
+    """Paths of names in Python as the other side spells their first part."""
+    if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
+        return paths
+    spelled_so = {name: _wire_name(name, one) for name, one in annotation.model_fields.items()}
+    parts = (path.partition(".") for path in paths)
+    return frozenset(spelled_so.get(top, top) + dot + rest for top, dot, rest in parts)
+
+
+def _wire_name(name: str, one: FieldInfo) -> str:
+    return one.serialization_alias or one.alias or name
 
 
 def fields_of(annotation: object) -> frozenset[str] | None:
@@ -188,7 +209,7 @@ def fields_of(annotation: object) -> frozenset[str] | None:
     if annotation.model_config.get("extra") == "allow":
         return None
     named = annotation.model_fields.items()
-    return frozenset(one.serialization_alias or one.alias or name for name, one in named)
+    return frozenset(_wire_name(name, one) for name, one in named)
 
 
 def _escaped(hole: "re.Match[str]", values: Values) -> str:

@@ -28,6 +28,7 @@ def test_done_and_its_owner_killed_the_step_is_completed_and_not_repeated(world:
     assert world.value(run_id, "report") == f"reported {world.value(run_id, 'raw')}"
     told = [kind for kind, step_key, _ in world.events(run_id) if step_key == "raw"]
     assert told == ["lease_died", "step_look_begun", "step_looked"]
+    check(run_id)
 
 
 def test_not_done_the_step_runs_again(world: World) -> None:
@@ -66,3 +67,4 @@ def test_its_look_up_takes_nobody_down(world: World, temper: str) -> None:
     world.wait_run(run_id, timeout=60)
     assert world.bodies(run_id, "raw") == 1
     assert (world.fx.calls(intent), world.fx.effects(intent)) == (1, 1)
+    check(run_id)

@@ -84,21 +84,3 @@ def spawn(ctx: Context, intent: str) -> dict[str, Any]:
 @workflow("rough-spawn", version="1")
 def spawning(intent: str) -> Canvas:
     return spawn.s(intent)
-
-
-@step
-def mail(ctx: Context, intent: str) -> str:
-    """A long step with an effect that its receiver would make twice."""
-    note(ctx)
-    return create(ctx, intent, mode="plain")
-
-
-@step
-def after_mail(ctx: Context, resource_id: str) -> str:
-    note(ctx)
-    return resource_id
-
-
-@workflow("rough-mail", version="1")
-def mailing(intent: str) -> Canvas:
-    return mail.s(intent) | after_mail.s()

@@ -9,6 +9,7 @@ import pytest
 from models.journal import runs
 from models.settings import settings
 from recovery.watch import why
+from tests.support.in_the_air import SOON, effect_of, happened_once
 from tests.support.invariants import check_invariants
 from tests.support.waiting import wait_until
 from tests.support.world import World
@@ -16,6 +17,8 @@ from tests.support.world import World
 #: How the body ends, and what the run's reason must name.
 DEATHS = {"kill": "signal 9 (SIGKILL)", "segv": "signal 11 (SIGSEGV)", "memory": "MemoryError"}
 SLOTS = 2
+#: Of a step that died with a request in the air: the world is asked before it runs again.
+STORY = ["lease_died", "effect_unknown", "effect_settled", "step_requeued"]
 
 
 @dataclass(frozen=True)
@@ -30,7 +33,8 @@ class Poisoned:
 
 @pytest.fixture(scope="module")
 def poisoned(make_world: Callable[..., AbstractContextManager[World]]) -> Iterator[Poisoned]:
-    with make_world(agents="tests.agents.rough,tests.agents.plain,tests.agents.effects") as world:
+    agents = "tests.agents.rough,tests.agents.plain,tests.agents.effects,tests.agents.ledgered"
+    with make_world(agents=agents, env=SOON) as world:
         world.cluster.worker(concurrency=SLOTS)
         started = {how: world.start("rough-die", how=how) for how in DEATHS}
         started["encode"] = world.start("rough-encode", size=1)
@@ -104,3 +108,32 @@ def test_C09_leaving_quarantine_takes_a_person(poisoned: Poisoned) -> None:
     world.wait_run(run_id, "blocked")
     assert [key for _, key, _ in world.events(run_id, "step_sent_back")] == ["die"]
     assert world.step(run_id, "die").crashes == 6, "what was counted stays counted"
+
+
+def test_C09_past_sending_it_is_reconciled_and_not_run_blindly(poisoned: Poisoned) -> None:
+    world, name = poisoned.world, "asked-poison"
+    run_id = world.start("ledgered-fatal", name="asked", tool="place")
+    world.wait_run(run_id, "blocked")
+
+    assert world.bodies(run_id) == 3
+    assert why(run_id).word == "poison_step"
+    happened_once(world, name)
+    assert world.fx.lookups(name) == 1, "a second body was not to wait for a second look"
+    effect = effect_of(run_id)
+    assert (effect.state, effect.source, effect.sends) == ("settled", "lookup", 1)
+    told = [kind for kind, _, _ in world.events(run_id) if kind in STORY]
+    assert told == [*STORY, "lease_died", "step_requeued", "lease_died"]
+    check_invariants(settings().database_url, run_id)
+
+
+def test_C09_past_sending_what_cannot_be_asked_is_left_to_a_person(poisoned: Poisoned) -> None:
+    world, name = poisoned.world, "blind-poison"
+    run_id = world.start("ledgered-fatal", name="blind", tool="blind")
+    world.wait_run(run_id, "blocked")
+
+    assert world.bodies(run_id) == 1
+    assert why(run_id).word == "unknown_effect"
+    assert world.step(run_id, "fatal").state == "unknown"
+    assert effect_of(run_id).state == "unknown"
+    happened_once(world, name)
+    check_invariants(settings().database_url, run_id)

@@ -12,12 +12,13 @@ from psycopg import sql
 
 from models import database
 from models.ids import new_nonce
-from models.journal import reads, steps, submitting
+from models.journal import steps, submitting
 from models.journal.values import Carrier
 from models.settings import settings
 from tasks.starting import prepare
 from tests.support.in_the_air import SOON, caught, effect_of, happened_once
 from tests.support.invariants import check_invariants
+from tests.support.threads import at_once
 from tests.support.waiting import wait_until
 from tests.support.world import World
 
@@ -44,8 +45,16 @@ _numbers = count(1)
 @pytest.fixture(scope="module")
 def world(make_world: Callable[..., AbstractContextManager[World]]) -> Iterator[World]:
     with make_world(agents="tests.agents.ledgered,tests.agents.plain", env=SOON) as world:
+        _let_workers_give_way()
         world.cluster.up()
         yield world
+
+
+def _let_workers_give_way() -> None:
+    """A worker looks for deadlocks once, so late that whoever closes the circle has had time to."""
+    with _link() as link:
+        name = sql.Identifier(link.info.dbname)
+        link.execute(sql.SQL("ALTER DATABASE {} SET deadlock_timeout = '2s'").format(name))
 
 
 @contextmanager
@@ -139,21 +148,6 @@ def test_C22_after_the_limit_it_is_unknown_and_reconciled(world: World) -> None:
         check_invariants(settings().database_url, run_id)
 
 
-def _waiting() -> int:
-    """How many workers wait for a lock within the statement that completes a run's last step."""
-    row = database.fetch_one(
-        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
-        " AND wait_event_type = 'Lock' AND application_name = 'onward'"
-        " AND query LIKE '%%DELETE FROM live%%UPDATE run SET%%'",
-        {},
-    )
-    return int(row[0]) if row else 0
-
-
-def _are_waiting(number: int) -> bool:
-    return _waiting() >= number
-
-
 def _deadlocks() -> int:
     row = database.fetch_one(
         "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()", {}
@@ -162,25 +156,38 @@ def _deadlocks() -> int:
     return int(row[0])
 
 
-def test_C22_two_workers_in_a_circle_with_another_transaction(world: World) -> None:
-    """It locks the rows of two runs in the order run, step; completing a step locks them the other way round."""
+def _is_waited_for(pid: int) -> bool:
+    rows = database.fetch(
+        "SELECT 1 FROM pg_stat_activity WHERE %(pid)s = ANY(pg_blocking_pids(pid))", {"pid": pid}
+    )
+    return bool(rows)
+
+
+def _circle(world: World, name: str, run_id: str) -> None:
+    """Lock a run and then its step, while a worker that completes the step locks them the other way round."""
+    with _link() as other, other.transaction():
+        other.execute("SELECT 1 FROM run WHERE run_id = %s FOR UPDATE", [run_id])
+        world.fx.release(name)
+        wait_until(
+            lambda: _is_waited_for(other.info.backend_pid),
+            what="the worker waits for the run's row",
+        )
+        other.execute("SELECT 1 FROM live WHERE run_id = %s FOR UPDATE", [run_id])
+
+
+def test_C22_two_workers_in_circles_with_other_transactions(world: World) -> None:
     runs = {
         name: caught(world, name, "after", workflow="ledgered-last") for name in ("left", "right")
     }
     before = _deadlocks()
-    with _link() as other, other.transaction():
-        lock = "SELECT 1 FROM run WHERE run_id = ANY(%s) ORDER BY 1 FOR UPDATE"
-        other.execute(lock, [list(runs.values())])
-        for number, (name, run_id) in enumerate(runs.items(), start=1):
-            world.fx.release(name)
-            wait_until(partial(_are_waiting, number), what=f"{number} workers wait for their run")
-            other.execute("SELECT 1 FROM live WHERE run_id = %s FOR UPDATE", [run_id])
+    at_once(*(partial(_circle, world, name, run_id) for name, run_id in runs.items()))
     world.wait_runs(list(runs.values()))
 
     wait_until(lambda: _deadlocks() >= before + 2, what="Postgres tells of two deadlocks")
     for name, run_id in runs.items():
         happened_once(world, name)
         assert world.attempts(run_id) == {"order": 1}
+        assert world.bodies(run_id) == 1
         check_invariants(settings().database_url, run_id)
 
 
@@ -229,12 +236,15 @@ def test_C22_the_sweep_goes_on_around_a_row_that_it_cannot_write(world: World) -
 
 
 def _one_more_sweep() -> None:
-    """Wait until a sweep that starts from here on is complete."""
+    """Wait until a sweep that began after this is complete."""
     for _ in range(2):
-        before = reads.pass_age("sweep")
-        wait_until(lambda: _is_younger(before), what="another sweep is complete")  # noqa: B023
+        wait_until(partial(_has_swept_since, _last_sweep()), what="another sweep is complete")
 
 
-def _is_younger(than: float | None) -> bool:
-    age = reads.pass_age("sweep")
-    return age is not None and (than is None or age < than)
+def _has_swept_since(last: str) -> bool:
+    return _last_sweep() != last
+
+
+def _last_sweep() -> str:
+    row = database.fetch_one("SELECT completed_at::text FROM pass WHERE name = 'sweep'", {})
+    return str(row[0]) if row else ""

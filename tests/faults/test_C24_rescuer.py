@@ -8,7 +8,6 @@ import psycopg
 import pytest
 
 from models import database
-from models.failpoints import FailPoint
 from models.ids import new_nonce
 from models.journal import reads, steps
 from models.journal.values import Carrier
@@ -22,7 +21,7 @@ from tests.support.world import World
 
 #: A lease short enough to see it run out, four times over.
 BRIEF = {"ONWARD_LEASE_TTL": "1.5", "ONWARD_HEARTBEAT": "0.5", "ONWARD_TRUST_MARGIN": "0.3"}
-#: Where the rows stand after the sweep was killed there.
+#: Where the rows stand after the sweep was killed there. S3 lies in a look-up, which is no part of a sweep.
 LEFT_BEHIND = {"S1": "running", "S2": "unknown", "S4": "pending", "S5": "pending"}
 
 
@@ -88,8 +87,8 @@ def _all_recovered(world: World, runs: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize("world", ["hop", "sticky"], indirect=True)
-@pytest.mark.parametrize("point", [point for point in FailPoint if point.startswith("S")])
-def test_C24_c_the_sweep_is_killed(world: World, point: FailPoint) -> None:
+@pytest.mark.parametrize("point", LEFT_BEHIND)
+def test_C24_c_the_sweep_is_killed(world: World, point: str) -> None:
     runs = _lose_a_worker(world, f"sweep-{point}")
     deaths = world.cluster.logs("control").count("signal 9 (SIGKILL)")
     world.cluster.control_worker(env={"ONWARD_FAILPOINTS": f"{point}:kill"})

@@ -16,6 +16,7 @@ from tests.support.in_the_air import (
     SOON,
     caught,
     deaths,
+    disarm,
     effect_of,
     happened_once,
     kill_holder,
@@ -66,6 +67,7 @@ def test_C27_ten_servers_after_one_that_was_never_sent(world: World, tool: str) 
 @pytest.mark.parametrize("tool", ["place", "keyed"])
 def test_C27_ten_servers_after_one_that_was_made(world: World, tool: str) -> None:
     name = f"ten-after-{tool}"
+    disarm("E1")
     run_id = caught(world, name, "after", workflow="ledgered-enlarged", tool=tool)
     kill_holder(world, run_id)
     _conflicts(world, run_id)

@@ -1,6 +1,7 @@
 """Alerts reach a real command and a real HTTP service, once when all goes well and again when not."""
 
 import json
+import socket
 import sys
 import threading
 from collections.abc import Iterator
@@ -130,6 +131,9 @@ def test_a_command_gets_the_alert_on_its_standard_input(
         ({"ALERT_COMMAND": "/no/such/command"}, "No such file"),
         ({"ALERT_COMMAND": f"{sys.executable} -c 'raise SystemExit(\"not today\")'"}, "not today"),
         ({"ALERT_COMMAND": "sleep 60", "ALERT_TIMEOUT": "0.1"}, "timed out"),
+        ({"ALERT_COMMAND": "say 'it"}, "No closing quotation"),
+        ({"ALERT_COMMAND": " "}, "names no command"),
+        ({"ALERT_COMMAND": r"sh -c 'printf \\377 >&2; exit 1'"}, "ended with 1"),
         ({"ALERT_WEBHOOK": "http://127.0.0.1:1/"}, "refused"),
         ({"ALERT_WEBHOOK": "file:///etc/passwd"}, "neither http"),
     ],
@@ -140,6 +144,22 @@ def test_what_cannot_be_delivered_is_said_in_words(
     configure(monkeypatch, **values)
     with pytest.raises(AlertFailed, match=said):
         alerts.deliver({"kind": "sweep_stale"})
+    settings.cache_clear()
+
+
+def test_a_webhook_that_answers_nonsense_is_said_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        configure(monkeypatch, ALERT_WEBHOOK=f"http://127.0.0.1:{listening.getsockname()[1]}/")
+
+        def answer() -> None:
+            connection, _ = listening.accept()
+            with connection:
+                connection.recv(65536)
+                connection.sendall(b"nonsense\r\n\r\n")
+
+        threading.Thread(target=answer, daemon=True).start()
+        with pytest.raises(AlertFailed, match="nonsense"):
+            alerts.deliver({"kind": "sweep_stale"})
     settings.cache_clear()
 
 

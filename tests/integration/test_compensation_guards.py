@@ -5,13 +5,13 @@ from collections.abc import Iterator
 import pytest
 
 from models.ids import undo_key
-from models.journal import effects, rescue, runs, undoing
+from models.journal import compensations, effects, rescue, resolving, runs, undoing
 from models.journal.compensations import request
 from models.journal.effect_values import GivenUp, Recorded
 from models.journal.errors import LeaseLost, Refused
 from tests.support.intents import SENDER, asking
 from tests.support.journal import Journal
-from tests.support.shelf import SHELF, Mail, PutByKey, failed_run
+from tests.support.shelf import SHELF, Mail, PutByKey, ask, did, failed_run
 from tests.support.threads import at_once
 from tests.support.toys import Worker, row_of, submit_run
 
@@ -95,6 +95,66 @@ def test_nothing_is_done_before_every_undo_is_settled_or_given_up(journal: Journ
     with pytest.raises(Refused, match="nothing left to cancel"):
         runs.cancel(run_id, by="ada", reason="no", cancellation_id="c-1")
     assert not request(run_id, **BY).changed, "compensated is for good"
+
+
+def undone_by_hand(doing: undoing.Doing) -> None:
+    for target in undoing.to_undo(doing):
+        undo = undoing.undo_of(target, doing)
+        undoing.found_undone(undo, tool_version="1", result="null", reason="by hand", worker="w")
+
+
+def test_nothing_is_done_before_the_last_branch_has_ended(journal: Journal) -> None:
+    run_id, _ = failed_run((PutByKey(), "one"))
+    request(run_id, **BY)
+    doing = undoing.begin(run_id, start_id="start-1")
+    assert doing is not None
+    undone_by_hand(doing)
+    assert not undoing.finish(doing)
+    rescue.cancel_branches(rescue.cancellable(limit=10))
+    assert undoing.finish(doing)
+
+
+def test_nothing_is_done_or_handed_out_before_what_is_in_doubt_is_known(journal: Journal) -> None:
+    run_id = submit_run(row_of("a"))
+    worker = Worker()
+    claimed = worker.take(run_id, "a")
+    did(claimed, PutByKey(), "one")
+    doubtful = ask(claimed, Mail(), "letter")
+    effects.doubt(doubtful, claimed, error="cut", call_over=True)
+    worker.complete(claimed)
+    journal.look.execute(
+        "UPDATE run SET state = 'failed', result_key = NULL WHERE run_id = %s", (run_id,)
+    )
+    request(run_id, **BY)
+    assert compensations.take_due(limit=10) == []
+    doing = undoing.begin(run_id, start_id="start-1")
+    assert doing is not None
+    assert undoing.standstill(doing) == undoing.Standstill(moving=False, in_doubt=1, for_person=0)
+    undone_by_hand(doing)
+    assert not undoing.finish(doing)
+    resolving.absent(doubtful, by="ada", reason="not in the books")
+    assert undoing.finish(doing)
+
+
+def test_a_blocked_compensation_is_nobodys_failed_run(journal: Journal) -> None:
+    run_id, _ = failed_run((PutByKey(), "one"))
+    request(run_id, **BY)
+    doing = undoing.begin(run_id, start_id="start-1")
+    assert doing is not None
+    (target,) = undoing.to_undo(doing)
+    undoing.give_up(undoing.undo_of(target, doing), reason="at sea", worker="worker-1")
+    assert "at sea" in (undoing.block(doing) or "")
+    assert journal.live(run_id)["state"] == "failed"
+    before = journal.image()
+    with pytest.raises(Refused, match="runs compensate"):
+        runs.send_back(run_id, by="ada")
+    with pytest.raises(Refused, match="nothing left to cancel"):
+        runs.cancel(run_id, by="ada", reason="no", cancellation_id="c-1")
+    assert rescue.held_runs(limit=10) == []
+    assert runs.settle(run_id) is None
+    assert compensations.take_due(limit=10) == []
+    assert compensations.reopen_resolved() == []
+    assert journal.image() == before
 
 
 def test_what_was_undone_is_not_there_to_be_built_upon(journal: Journal) -> None:

@@ -21,7 +21,7 @@ from tests.support.intents import (
 )
 from tests.support.journal import Journal
 from tests.support.looking import OTHER, VERBS, begun, declare_rewind, due, in_doubt
-from tests.support.threads import at_once
+from tests.support.threads import aside, at_once
 
 # Whose turn it is
 
@@ -74,6 +74,16 @@ def test_two_publishers_share_none(journal: Journal) -> None:
     in_doubt(journal, keys=keys)
     handed = at_once(*(due for _ in range(4)))
     assert sorted(key for one in handed for key in one) == sorted(keys)
+
+
+def test_a_publisher_does_not_wait_for_what_another_has_in_hand(journal: Journal) -> None:
+    in_doubt(journal, keys=(KEY, OTHER))
+    with (
+        journal.holding("SELECT 1 FROM effect WHERE key = %s FOR UPDATE", KEY),
+        aside(due) as publishing,
+    ):
+        assert publishing.result() == [OTHER]
+    assert due() == [KEY]
 
 
 def test_what_could_not_be_sent_is_handed_out_again_soon(journal: Journal) -> None:

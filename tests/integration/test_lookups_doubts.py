@@ -5,16 +5,28 @@ from typing import Any
 import pytest
 
 from models.journal import doubts, effects, lookups, losing, rescue, runs
+from models.journal.effect_values import Promise
 from models.journal.values import Claimed, StaleStep
 from models.settings import settings
 from tasks import group
-from tests.support.intents import IDEMPOTENT, KEY, ONCE, asking, at_work, effect, put, send, stories
+from tests.support.intents import (
+    IDEMPOTENT,
+    KEY,
+    ONCE,
+    QUERYABLE,
+    asking,
+    at_work,
+    effect,
+    put,
+    send,
+    stories,
+)
 from tests.support.journal import Blocker, Journal, Worker, at, submit_run, wrong_refs
 from tests.support.looking import OTHER, begun, declare_rewind, due, in_doubt
 from tests.support.threads import aside
 
 
-def lost(journal: Journal, *keys: str, promise: Any = None) -> Claimed:
+def lost(journal: Journal, *keys: str, promise: Promise | None = None) -> Claimed:
     """A step whose owner fell silent after it had sent these."""
     journal.freeze()
     claimed = at_work()
@@ -275,7 +287,7 @@ def test_a_blocked_branch_of_a_cancelled_run_shows_what_it_waits_for(journal: Jo
     assert [ref.run_id for ref in rescue.cancellable(limit=10)] == [claimed.run_id]
 
 
-def ended_beside(journal: Journal, of: str) -> tuple[str, str]:
+def ended_beside(journal: Journal, of: str, promise: Promise = QUERYABLE) -> tuple[str, str]:
     """A tolerated failure ends the group member in which a step has an effect in doubt."""
     journal.freeze()
     inner = at("in") | group(at("i0"), at("i1")) | at("inner")
@@ -285,7 +297,7 @@ def ended_beside(journal: Journal, of: str) -> tuple[str, str]:
     worker.do(run_id, "in", branch="0/1.0")
     first, second = sorted(journal.branches(run_id) - {"0", "0/1.0", "0/1.1"})
     claimed = worker.take(run_id, "i1", second)
-    send(claimed)
+    send(claimed, asking(promise=promise))
     put(journal, state=of)
     worker.retry(claimed)
     worker.fail(worker.take(run_id, "i0", first))
@@ -305,6 +317,13 @@ def test_a_tolerated_failure_leaves_a_branch_whose_effect_is_in_doubt(
     rescue.cancel_branches(rescue.cancellable(limit=10))
     assert branch not in journal.branches(run_id)
     assert journal.states(run_id)["i1"] == "cancelled"
+
+
+def test_nobody_there_sends_again_what_a_provider_would_still_honour(journal: Journal) -> None:
+    run_id, branch = ended_beside(journal, "intended", IDEMPOTENT)
+    assert branch in journal.branches(run_id)
+    assert doubts.doubt_strays(limit=10) == 1
+    assert due() == [KEY]
 
 
 def test_and_ends_one_whose_effect_did_not_happen(journal: Journal) -> None:

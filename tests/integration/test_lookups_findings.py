@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
+import psycopg
 import pytest
 
 from models.journal import effects, lookups
@@ -124,6 +125,19 @@ def test_a_look_that_decides_nothing(journal: Journal, counts: bool, looks: int)
     assert journal.live(claimed.run_id)["block_reason"] is None
 
 
+@pytest.mark.parametrize(
+    "values", [{"state": "pending"}, {"block_reason": "untracked_step"}], ids=["pending", "blocked"]
+)
+def test_what_a_look_says_is_shown_only_by_a_step_that_waits_for_it(
+    journal: Journal, values: dict[str, Any]
+) -> None:
+    claimed = in_doubt(journal)
+    journal.make(claimed.run_id, error="as it was", **values)
+    before = journal.live(claimed.run_id)
+    assert VERBS["look again"](begun())
+    assert journal.live(claimed.run_id) == before
+
+
 def test_a_failed_check_changes_nothing_but_the_time_of_the_next(journal: Journal) -> None:
     claimed = in_doubt(journal)
     put(journal, looks=1, failed_checks=3)
@@ -170,6 +184,15 @@ def test_a_step_that_is_not_lost_is_blocked_only_when_it_cannot_go_on(
     assert live["error"] == "as it was"
 
 
+def test_a_step_that_is_stopped_by_something_else_keeps_its_own_reason(journal: Journal) -> None:
+    claimed = in_doubt(journal)
+    journal.make(claimed.run_id, state="failed", block_reason="poison_step", error="three deaths")
+    before = journal.live(claimed.run_id)
+    assert VERBS["ask person"](begun())
+    assert journal.live(claimed.run_id) == before
+    assert "run_blocked" not in journal.events(claimed.run_id)
+
+
 def test_a_late_answer_makes_a_blocked_step_go_on(journal: Journal) -> None:
     claimed = in_doubt(journal)
     VERBS["ask person"](begun())
@@ -181,6 +204,25 @@ def test_a_late_answer_makes_a_blocked_step_go_on(journal: Journal) -> None:
     assert (live["block_reason"], live["state"]) == (None, "unknown")
     assert (run["state"], run["reason"]) == ("running", None)
     assert settlement(journal)["source"] == "late_answer"
+
+
+@pytest.mark.parametrize("verb", ["found", "believe absent", "ask person"])
+def test_a_finding_and_what_it_does_to_the_step_are_one(journal: Journal, verb: str) -> None:
+    claimed = in_doubt(journal)
+    found = begun()
+    journal.look.execute(
+        """
+        CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS
+        $$ BEGIN RAISE EXCEPTION 'no ink'; END $$;
+        CREATE TRIGGER refuse BEFORE UPDATE ON live FOR EACH ROW EXECUTE FUNCTION refuse()"""
+    )
+    before = journal.image()
+    with pytest.raises(psycopg.errors.RaiseException):
+        VERBS[verb](found)
+    assert journal.image() == before
+    journal.look.execute("DROP TRIGGER refuse ON live")
+    assert VERBS[verb](found)
+    assert journal.live(claimed.run_id)["revision"] > 2
 
 
 @pytest.mark.parametrize("verb", ["found", "believe absent"])

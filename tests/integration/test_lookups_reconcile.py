@@ -187,6 +187,14 @@ def test_a_tool_that_is_not_loaded_here_says_so(journal: Journal, app: Celery) -
     assert "ONWARD_AGENTS" in stories(journal, claimed.run_id)[-1][1]
 
 
+def test_a_tool_that_cannot_be_made_here_says_why(journal: Journal, app: Celery) -> None:
+    claimed = doubtful(journal)
+    put(journal, tool="asked.unset")
+    look(app, claimed, lambda: Found("filed-7"))
+    assert (effect(journal)["failed_checks"], Filed.requests) == (1, [])
+    assert "ASKED_UNSET_ADDRESS" in journal.live(claimed.run_id)["error"]
+
+
 def test_a_request_that_cannot_be_read_any_more_is_a_failed_check(
     journal: Journal, app: Celery
 ) -> None:

@@ -12,6 +12,7 @@ from models.journal import runs, untracked
 from models.journal.values import Output
 from models.settings import settings
 from recovery.sweep import Swept, sweep_once
+from recovery.verify import verify
 from tasks import Context, group, registry
 from tasks.tools import Absent, Effect, Found, Tool, Undecided
 from tests.support.asked_steps import (
@@ -57,7 +58,8 @@ def test_found_completes_the_step_as_its_owner_would_have(journal: Journal, app:
     done = journal.step(run_id, "deploy")
     assert done is not None
     assert (done["state"], done["output"]) == ("completed", '{"paris":2}')
-    assert (done["attempt"], done["token"], done["input_digest"] is None) == (1, 1, False)
+    assert (done["attempt"], done["token"]) == (2, 2), "by whoever looked, who claimed it for that"
+    assert verify(run_id) == []
     live = journal.live(run_id)
     assert (live["step_key"], live["state"], live["owner"]) == ("after", "pending", None)
     assert sent(app)[-1][0] == "toy.after"

@@ -2,12 +2,14 @@
 
 import http.client
 import re
+import socket
 import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -191,6 +193,17 @@ def test_a_scrape_is_answered_over_http(journal: Journal) -> None:
         assert ask(f"{url}/health").status == 200
         with pytest.raises(urllib.error.HTTPError, match="404"):
             ask(f"{url}/elsewhere")
+
+
+def test_one_who_connects_and_asks_nothing_keeps_nobody_waiting(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(served._Quiet, "timeout", 0.2)
+    with serving() as url:
+        address = urlsplit(url)
+        with socket.create_connection((str(address.hostname), int(address.port or 0)), 5) as silent:
+            assert ask(f"{url}/health").status == 200
+            assert silent.recv(1) == b""  # hung up on
 
 
 def test_two_scrapes_in_a_row_read_the_journal_once(

@@ -160,6 +160,17 @@ def test_a_person_is_asked_once_and_the_sweep_leaves_the_step_alone(
     assert journal.run(run_id)["reason"] == "unknown_effect"
 
 
+def test_and_so_it_does_when_its_run_is_cancelled_meanwhile(journal: Journal, app: Celery) -> None:
+    run_id = in_the_air(journal)
+    swept(app)
+    VERBS["ask person"](begun())
+    runs.cancel(run_id, by="ada", reason="enough", cancellation_id="c-1")
+    journal.advance(3600)
+    before = journal.live(run_id)
+    assert swept(app) == Swept()
+    assert journal.live(run_id) == before
+
+
 def test_a_cancelled_step_is_reconciled_first_and_its_effect_stays_listed(
     journal: Journal, app: Celery
 ) -> None:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import psycopg
 import pytest
@@ -10,10 +10,15 @@ from sqlalchemy import select, text
 from sqlalchemy.exc import IntegrityError, InternalError, InvalidRequestError
 from sqlalchemy.orm import Session
 
+from models.journal import failing
 from models.journal.errors import LeaseLost
 from models.journal.values import Completed
 from tasks import group
 from tasks.errors import CallRefused
+from tasks.outcomes import Failed
+from tasks.recording import Recording
+from tasks.step import BoundStep
+from tasks.sticky import Budget
 from tests.support.bookings import Body, Booking, book, booked, create_table
 from tests.support.intents import again, at_work
 from tests.support.journal import Journal, Worker, at, submit_run
@@ -255,3 +260,18 @@ def test_its_result_is_the_one_recorded(journal: Journal) -> None:
     body.run(book, read)
     assert json.dumps({"amount": found["row"].amount}) == '{"amount": 1}'
     body.complete()
+
+
+def test_a_failure_is_recorded_after_everything_was_undone(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = Body(at_work())
+    body.run(book)
+    was_open: list[bool] = []
+    monkeypatch.setattr(failing, "fail", lambda *_, **__: was_open.append(body.transaction.is_open))
+    recording = Recording(
+        bound=cast("BoundStep", None), claimed=body.claimed, carrier=Worker().carrier(),
+        budget=cast("Budget", None), transaction=body.transaction,
+    )  # fmt: skip
+    recording.record(Failed("ValueError", "no", None))
+    assert was_open == [False], "its locks would outlive the step's"

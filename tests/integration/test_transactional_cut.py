@@ -172,11 +172,12 @@ def test_the_next_attempt_does_not_wait_for_the_locks_of_a_stuck_one(journal: Jo
 def test_sessions_of_other_steps_are_left_alone(journal: Journal) -> None:
     journal.freeze()
     other = Body(at_work())
-    other.run(book)
-    first = at_work()
-    following = Body(again(journal, first))
-    following.run(lambda session: book(session, "two"))
+    session = other.transaction.session()
+    book(session)
+    following = Body(again(journal, at_work()))
+    following.run(lambda own: book(own, "two"))
     following.complete()
+    assert session.execute(text("SELECT count(*) FROM booking")).scalar() == 2
     other.transaction.discard()
 
 

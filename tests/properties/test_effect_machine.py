@@ -23,6 +23,7 @@ from hypothesis.stateful import (
 from models.journal import doubts, effects, lookups, losing, rescue, resolving
 from models.journal.effect_values import (
     Conflict,
+    Exhausted,
     GivenUp,
     Granted,
     InDoubt,
@@ -57,21 +58,13 @@ class EffectMachine(Book, RuleBasedStateMachine):
 
     # -- owners
 
-    @rule()
-    def claim(self) -> None:
-        claimed = Worker(f"worker-{len(self.claims)}", f"start-{len(self.claims)}").claim(
-            self.run_id, "a"
-        )
-        if claimed is not None:
-            self.claims.append(claimed)
-
     @rule(pick=picks, name=names, other=st.integers(0, 7))
     def ask(self, pick: int, name: str, other: int) -> None:
         """Mostly the same request; sometimes another one under its key."""
         claimed, key = self.pick_claim(pick), self.key(name)
         digest = DIGESTS[other == 0]
         intent = asking(key, PROMISES[name], request_digest=digest)
-        before, run = self.journal.image(), self.journal.run(self.run_id)
+        before = self.journal.image()
         if not self.holds(claimed):
             with pytest.raises(LeaseLost):
                 effects.intend(intent, claimed, SENDER)
@@ -80,7 +73,6 @@ class EffectMachine(Book, RuleBasedStateMachine):
         known = self.known(key)
         standing = effects.intend(intent, claimed, SENDER)
         if isinstance(standing, Granted):
-            assert run["hold"] is None
             assert known is None or known["request_digest"] in (None, digest), known
             self.send(name, known, standing)
         else:
@@ -108,8 +100,8 @@ class EffectMachine(Book, RuleBasedStateMachine):
                 assert self.settled[key]["outcome"] == "abandoned"
             case Conflict() | InDoubt():
                 assert key in self.settled or self.known(key) is not None
-            case Withheld():
-                assert self.journal.run(self.run_id)["hold"] == "cancel"
+            case _:
+                assert isinstance(standing, Exhausted), standing
 
     @rule(pick=picks, name=names)
     def settle(self, pick: int, name: str) -> None:
@@ -138,11 +130,22 @@ class EffectMachine(Book, RuleBasedStateMachine):
 
     @rule(pick=picks, name=names, call_over=st.booleans())
     def doubt(self, pick: int, name: str, call_over: bool) -> None:
+        """By the sender, or by somebody displaced, who may only say that his call has ended (I7)."""
         claimed, key = self.pick_claim(pick), self.key(name)
-        self.unless(
-            self.sent_by(key, claimed),
-            lambda: effects.doubt(key, claimed, error="cut", call_over=call_over),
-        )
+        ours, known, before = self.sent_by(key, claimed), self.known(key), self.journal.image()
+        effects.doubt(key, claimed, error="cut", call_over=call_over)
+        now = self.known(key)
+        if ours:
+            assert now is not None
+            assert (now["state"], now["call_over"]) == ("unknown", call_over)
+        elif now != known:
+            assert now is not None
+            assert known is not None
+            assert call_over
+            assert not known["call_over"]
+            assert (now["state"], now["token"]) == ("unknown", claimed.token)
+        else:
+            assert self.journal.image() == before
 
     @rule(pick=picks, name=names)
     def bring_a_late_answer(self, pick: int, name: str) -> None:
@@ -156,20 +159,26 @@ class EffectMachine(Book, RuleBasedStateMachine):
 
     # -- those who act from outside
 
-    @rule(seconds=st.sampled_from((5.0, 31.0, 31.0, 3601.0)))
+    @rule(seconds=st.sampled_from((5.0, 31.0, 3601.0)))
     def let_time_pass(self, seconds: float) -> None:
         self.journal.advance(seconds)
-        losing.expire([ref for ref in losing.expired(limit=10) if ref.run_id == self.run_id])
 
-    @rule()
-    def decide(self) -> None:
+    @rule(blindly=st.booleans(), seconds=st.sampled_from((31.0, 31.0, 3601.0)))
+    def take_over(self, blindly: bool, seconds: float) -> None:
+        """The owner falls silent. ``blindly``: it is requeued without a look at its effects, as nobody should."""
+        self.journal.advance(seconds)
+        losing.expire([ref for ref in losing.expired(limit=10) if ref.run_id == self.run_id])
         for step in rescue.unknown_steps(limit=10, run_id=self.run_id):
             ref = BranchRef(step.run_id, step.branch, step.revision)
-            if step.unsettled_effects:
+            if step.unsettled_effects and not blindly:
                 doubts.doubt_step(ref, pause=1.0)
             else:
                 rescue.requeue([ref], [0.0])
         doubts.doubt_strays(limit=10)
+        number = len(self.claims) + 1
+        claimed = Worker(f"worker-{number}", f"start-{number}").claim(self.run_id, "a")
+        if claimed is not None:
+            self.claims.append(claimed)
 
     @rule(name=names)
     def begin_to_look(self, name: str) -> None:
@@ -217,7 +226,7 @@ class EffectMachine(Book, RuleBasedStateMachine):
                 case _:
                     resolving.abandon(key, by="ada", reason="gone")
 
-    @rule(chance=st.integers(0, 9), ago=st.sampled_from((60.0, 7200.0)))
+    @rule(chance=st.integers(0, 3), ago=st.sampled_from((60.0, 7200.0)))
     def go_back_in_time(self, chance: int, ago: float) -> None:
         """Anything that is not settled may have been sent in what was lost."""
         if chance:
@@ -232,10 +241,19 @@ class EffectMachine(Book, RuleBasedStateMachine):
             self.key(name): True for name in PROMISES if self.key(name) not in self.settled
         }
 
-    @rule(chance=st.integers(0, 4))
-    def hold(self, chance: int) -> None:
-        held = "cancel" if chance == 0 else None
-        self.journal.look.execute("UPDATE run SET hold = %s WHERE run_id = %s", (held, self.run_id))
+    @rule(name=names)
+    def ask_while_held(self, name: str) -> None:
+        """Nothing is sent for a run that was cancelled, whatever is known of it."""
+        hold = "UPDATE run SET hold = %s WHERE run_id = %s"
+        self.journal.look.execute(hold, ("cancel", self.run_id))
+        before = self.journal.image()
+        with suppress(LeaseLost):
+            standing = effects.intend(
+                asking(self.key(name), PROMISES[name]), self.claims[-1], SENDER
+            )
+            assert isinstance(standing, Withheld) or self.key(name) in self.settled
+        assert self.journal.image() == before
+        self.journal.look.execute(hold, (None, self.run_id))
 
     # -- what may never happen
 
@@ -259,7 +277,7 @@ def test_nothing_is_sent_twice_whatever_comes_in_whatever_order(journal: Journal
     run_state_machine_as_test(
         Here,
         settings=hypothesis_settings(
-            max_examples=50,
+            max_examples=60,
             stateful_step_count=40,
             deadline=None,
             derandomize=True,

@@ -1,5 +1,6 @@
 """Tools whose look-ups do what a test tells them to, and one look-up by hand."""
 
+import os
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, ClassVar
@@ -54,6 +55,15 @@ class Lagging(Filed):
 
     name = "asked.lagging"
     consistency_window = timedelta(seconds=50)
+
+
+class Unset(Filed):
+    """Needs something of the environment that is not there."""
+
+    name = "asked.unset"
+
+    def __init__(self) -> None:
+        self.address = os.environ["ASKED_UNSET_ADDRESS"]
 
 
 def doubtful(journal: Journal, promise: Promise = QUERYABLE) -> Claimed:

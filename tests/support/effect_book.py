@@ -1,6 +1,5 @@
 """What is known of a run's effects apart from the journal: which sends are open, which keys are settled."""
 
-from collections.abc import Callable
 from typing import Any
 
 from psycopg import sql
@@ -63,12 +62,6 @@ class Book:
     def sent_by(self, key: str, claimed: Claimed) -> bool:
         known = self.known(key)
         return known is not None and (known["state"], known["token"]) == ("intended", claimed.token)
-
-    def unless(self, ours: bool, write: Callable[[], object]) -> None:
-        """A write by its sender, or by somebody displaced, who changes nothing (I7)."""
-        before = self.journal.image()
-        write()
-        assert (self.journal.image() == before) == (not ours)
 
     def clear(self) -> None:
         with self.journal.look.transaction():

@@ -60,7 +60,7 @@ def start_armed(world: World, armed: str, *, concurrency: int = 2) -> None:
 
 def deaths(world: World, name: str = "worker-1") -> int:
     """How many children this worker's main process has seen die of SIGKILL."""
-    return world.cluster.logs(name).count("signal 9 (SIGKILL)")
+    return world.cluster.logs(name).count("exited with 'signal 9 (SIGKILL)'")
 
 
 def wait_effect(run_id: str, state: str, *, timeout: float = 20.0) -> EffectSeen:
@@ -114,6 +114,11 @@ def wait_paused(pid: int) -> None:
 def rearm(point: str) -> None:
     """Let a failpoint fire once more."""
     (Path(os.environ["ONWARD_FAILPOINT_DIR"]) / point).unlink(missing_ok=True)
+
+
+def disarm(point: str) -> None:
+    """Let a failpoint fire no more."""
+    (Path(os.environ["ONWARD_FAILPOINT_DIR"]) / point).touch()
 
 
 def happened_once(world: World, name: str, *, calls: int = 1) -> None:

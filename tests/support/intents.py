@@ -5,6 +5,7 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
+from models.digests import digest_text
 from models.journal import effects
 from models.journal.effect_values import Granted, Intent, Promise, Sender, Standing
 from models.journal.values import Claimed
@@ -100,7 +101,7 @@ def settle_as(
             sql.SQL(", ").join(map(sql.Identifier, values)),
             sql.SQL(effects.KEPT),
             sql.SQL(", ").join(map(sql.Literal, values.values())),
-            sql.Literal(values["result"]),
+            sql.Literal(digest_text(values["result"] or "")),
         )
     )  # fmt: skip
 

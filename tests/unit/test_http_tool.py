@@ -132,6 +132,27 @@ def test_the_body_is_the_request_some_of_it_or_an_object_of_its_own() -> None:
         filled({"amount": float("nan")})
 
 
+def test_a_secret_with_an_alias_is_neither_recorded_nor_repeated_nor_looked_up_by() -> None:
+    class Charge(BaseModel):
+        amount: int
+        api_key: str = Field(default="", serialization_alias="apiKey")
+
+    def declare(**options: Any) -> HttpTool[Charge, Any]:
+        return HttpTool(
+            "t.aliased", effect=Effect.ONCE, url="https://h.example/x", request=Charge,
+            secret={"api_key"}, **options,
+        )  # fmt: skip
+
+    charge = Charge(amount=1, api_key="CANARY")
+    made = declare()
+    assert made.asked(charge).recorded == '{"amount":1}'
+    call = made._create.fill(made._values(charge, "k-1"))
+    assert call.content == b'{"amount": 1, "apiKey": "CANARY"}'
+    assert call.hidden == ("CANARY",)
+    with pytest.raises(DefinitionError, match="'apiKey' is secret"):
+        declare(lookup=LookUp(url="https://h.example/x?by={apiKey}"))
+
+
 def test_headers_of_the_tool_come_before_the_usual_ones() -> None:
     own = {"accept": Template("text/x", owner="t"), "X-Tenant": Template("{tenant}", owner="t")}
     call = filled({"tenant": "acme"}, headers=own)

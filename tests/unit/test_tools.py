@@ -1,5 +1,6 @@
 """Tools: what may be declared, what is refused at import, how a name finds one, what a request becomes."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, ClassVar
@@ -7,7 +8,7 @@ from typing import Any, ClassVar
 import pytest
 from pydantic import BaseModel
 
-from models.errors import OnwardError
+from models.errors import OnwardError, ValueMismatch
 from models.settings import settings
 from tasks import Absent, Effect, Found, Refused, Tool, Undecided, tool, tool_registry
 from tasks.errors import DefinitionError
@@ -32,6 +33,10 @@ HOUR = timedelta(hours=1)
 def registry(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a test registers is gone with it."""
     monkeypatch.setattr(tool_registry, "_tools", dict(tool_registry._tools))
+
+
+def _yielding(_self: object, request: object, *, key: str) -> Iterator[object]:
+    yield request, key
 
 
 def make(base: type[Any] = Tool, **attributes: Any) -> Any:
@@ -72,6 +77,12 @@ def test_an_abstract_base_is_no_tool() -> None:
         ({"volatile": "requested_at"}, "volatile takes a set of field names"),
         ({"secret": "credentials"}, "secret takes a set of field names"),
         ({"rate_limit": "often"}, "is not a rate"),
+        ({"timeout": timedelta(0)}, "leaves no time for a call"),
+        ({"version": 2}, "version=2 must be text"),
+        ({"execute": lambda _self, request: request}, r"called with \(request, \*, key\)"),
+        ({"lookup": lambda _self, _request: None}, r"lookup is called with"),
+        ({"compensate": lambda _self, _request, *, key: key}, r"\(request, result, \*, key\)"),
+        ({"execute": _yielding}, "is a generator"),
         ({"__init__": lambda _self, url: str(url)}, "it needs url: read them from the environment"),
     ],
 )
@@ -94,6 +105,18 @@ def test_two_tools_of_one_name_are_refused_and_the_same_again_is_not() -> None:
         make(name="t.twice")
     for _ in range(2):  # a module that is loaded again
         tool("t.function", effect=Effect.ONCE)(execute)
+
+
+def test_functions_of_one_factory_need_names_of_their_own() -> None:
+    def at(place: str) -> None:
+        @tool("t.of-factory", effect=Effect.ONCE)
+        def by_place(request: Report, *, key: str) -> str:
+            return f"{place}{request}{key}"
+
+    at("here")
+    at("here")
+    with pytest.raises(DefinitionError, match=r"two tools are called 't\.of-factory'.*differently"):
+        at("there")
 
 
 def test_a_tool_configured_by_its_constructor_registers_the_instance() -> None:
@@ -189,6 +212,19 @@ def test_undone_means_by_default_that_nothing_is_there_any_more() -> None:
     ]
     assert answers == [Found(None), Absent(), Undecided("provisioning")]
 
+    class Awaited(Seen):
+        name = "t.awaited"
+
+        async def lookup(self, request: Report, *, key: str) -> Looked:  # type: ignore[override]
+            return self.found.pop(0)
+
+    Seen.found = [Absent(), Found(Filing(filing_id="1"))]
+    undone = [
+        Awaited().lookup_compensation(Report(title="t"), Filing(filing_id="1"), key="k")
+        for _ in range(2)
+    ]
+    assert undone == [Found(None), Absent()]
+
 
 class Filer(Tool[Report, Filing], abstract=True):
     name, effect = "t.filer", Effect.ONCE
@@ -228,6 +264,27 @@ def test_a_secret_field_that_a_look_up_could_not_do_without_needs_a_default() ->
         DefinitionError, match=r"without its secret fields \(password\).*give them defaults"
     ):
         SignIn().asked(Login("me", "CANARY"))
+
+
+def test_a_secret_that_requests_do_not_have_is_refused_and_not_recorded() -> None:
+    class Misspelled(Filer, abstract=True):
+        name, secret = "t.misspelled", frozenset({"credential"})
+
+    with pytest.raises(DefinitionError, match=r"names credential, .* they have credentials, pages"):
+        Misspelled().asked(Report(title="t", credentials="CANARY"))
+
+
+def test_a_request_that_does_not_fit_is_not_quoted_where_fields_are_secret() -> None:
+    with pytest.raises(ValueMismatch, match="is not shown") as caught:
+        Filer().asked({"title": 1, "credentials": "CANARY"})
+    assert "CANARY" not in "".join(map(repr, _chain(caught.value)))
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    """An error and what a traceback would show of its causes."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
 
 
 def test_a_request_that_the_journal_cannot_hold_is_refused() -> None:
