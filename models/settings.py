@@ -58,7 +58,9 @@ class Settings(BaseSettings):
     look_pause_max: float = 300.0
     lookup_failure_limit: int = 20  #: look-ups that failed in a row before a person is asked
 
-    alert_command: str = ""  #: run for each newly blocked run and each stale sweep; JSON on its stdin
+    alert_command: str = (
+        ""  #: run for each newly blocked run and each stale sweep; JSON on its stdin
+    )
     alert_webhook: str = ""  #: the same JSON, sent there by POST
     alert_timeout: float = 10.0
 

@@ -10,7 +10,6 @@ from models.states import EffectClass, EffectState
 from tasks import registry
 from tasks.errors import AgentsError
 from tasks.tool_registry import tool_named
-from tasks.undoing import can_be_asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +80,6 @@ def _by_its_tool(effect: EffectStanding) -> tuple[str, str]:
         )
     if not tool.can_compensate:
         return "cannot", "its tool has no compensate"
-    if effect.effect_class == EffectClass.ONCE and not can_be_asked(tool):
+    if effect.effect_class == EffectClass.ONCE and not tool.can_look_up_undo:
         remarks.append("ONCE: should the answer be lost, a person says whether it was undone")
     return "undo", "; ".join(remarks)

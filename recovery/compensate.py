@@ -8,6 +8,7 @@ lease taken; one that is lost is sent again by ``wake``.
 import logging
 import os
 import time
+from typing import Any
 
 from celery import Celery
 
@@ -30,7 +31,7 @@ from tasks.errors import (
     EffectPostponed,
     EffectUnknown,
 )
-from tasks.tool_base import Absent, Found, NotSent, Refused, Undecided
+from tasks.tool_base import Absent, Found, NotSent, Refused, Tool, Undecided
 from tasks.tool_registry import tool_named
 from tasks.undoing import LookFailed, Undoing
 from tasks.worker import start_id, worker_name
@@ -103,26 +104,36 @@ def _next(holding: Holding) -> Next:
     return next_action(still, undoing.to_undo(holding.doing), can_undo=_can_undo)
 
 
-def _can_undo(tool: str) -> bool:
-    """A tool that is not loaded here may be elsewhere, so it is tried and fails."""
+def _can_undo(name: str) -> bool:
+    """A tool that cannot be had here may be elsewhere, so it is tried and fails."""
+    tool = _tool(name)
+    return tool.can_compensate if isinstance(tool, Tool) else True
+
+
+def _tool(name: str) -> Tool[Any, Any] | Exception:
+    """The tool, or why there is none here: it is not loaded, or its constructor misses something."""
     try:
-        return tool_named(tool).can_compensate
-    except LookupError:
-        return True
+        return tool_named(name)
+    except Exception as error:
+        return error
 
 
 def _try(holding: Holding, target: Target) -> bool:
     """Undo one effect; returns whether it is done."""
     if holding.streak > GOES and target.state in (None, "refused", "absent"):
         return _leave(holding, target, f"{GOES} goes at it ended their process or gave no answer")
+    tool, done = _tool(target.tool), undoing.read(target.key)
+    if isinstance(tool, Exception):
+        return _failed(holding, target, describe(tool))
     try:
-        tool = tool_named(target.tool)
-        undo = undoing.undo_of(target, holding.doing)
         one = Undoing(
-            undo, undoing.read(target.key), tool, sender=_sender(), require_trust=holding.require_trust
+            undoing.undo_of(target, holding.doing), done, tool, sender=_sender(),
+            require_trust=holding.require_trust,
         )  # fmt: skip
-    except (LookupError, OnwardError) as error:
-        return _failed(holding, target, describe(error))
+    except OnwardError as error:
+        return _failed(
+            holding, target, f"this version of {tool.name} cannot read it: {describe(error)}"
+        )
     if target.state in (None, "refused"):
         looked = _look(holding, target, one)
         if looked is not None:

@@ -103,7 +103,7 @@ def _asked(tool: Tool[object, object], effect: OpenEffect) -> Finding:
             lambda: tool.lookup(tool.request_type.load(effect.request), key=effect.key),
             record=lambda result: tool.result_type.dump(result, limit=limit),
         )
-    if not tool.can_look_up and type(tool).lookup_compensation is Tool.lookup_compensation:
+    if not tool.can_look_up_undo:
         return NotAskable()
     return finding_of(
         lambda: _ask_undo(tool, effect, effect.undoes or ""),

@@ -4,8 +4,6 @@ Python cannot stop a call that hangs. It is left behind on its thread instead, a
 ends after all is handed to ``late`` there, on that thread's own connection to the journal.
 """
 
-import asyncio
-import inspect
 from collections.abc import Callable
 from contextvars import copy_context
 from dataclasses import dataclass
@@ -13,6 +11,7 @@ from threading import Event, Lock, Thread
 from typing import Any, TypeAlias
 
 from models import database
+from tasks.awaiting import to_its_end
 
 #: Seconds that a late answer waits for the note that its call was given up; the note may never come.
 _NOTE_TIMEOUT = 120.0
@@ -93,12 +92,3 @@ class Call:
             return Answered(to_its_end(self._work()))
         except BaseException as error:
             return Raised(error)
-
-
-def to_its_end(value: Any) -> Any:
-    """What an ``async def execute`` comes to; anything else is what it is."""
-    return asyncio.run(_awaited(value)) if inspect.isawaitable(value) else value
-
-
-async def _awaited(value: Any) -> Any:
-    return await value

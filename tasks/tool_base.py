@@ -25,8 +25,8 @@ from models.settings import settings
 from models.states import EffectClass as Effect
 from models.values import Typed
 from tasks import tool_registry
+from tasks.awaiting import to_its_end
 from tasks.binding import annotations_of
-from tasks.calling import to_its_end
 from tasks.options import per_second
 from tasks.tool_requests import Asked, ask, check_fields
 
@@ -135,6 +135,11 @@ class Tool(Generic[Request, Result]):
     def can_look_up(self) -> bool:
         """Whether the world can be asked what became of a request."""
         return type(self).lookup is not Tool.lookup
+
+    @property
+    def can_look_up_undo(self) -> bool:
+        """Whether the world can be asked if an effect was undone."""
+        return self.can_look_up or type(self).lookup_compensation is not Tool.lookup_compensation
 
     @property
     def can_compensate(self) -> bool:

@@ -49,7 +49,7 @@ class Undoing(Sending):
 
         Within the time that a look-up may miss what exists, not seeing it says nothing yet.
         """
-        if not can_be_asked(self._tool):
+        if not self._tool.can_look_up_undo:
             return None
         call = Call(self._ask, check=lambda: None, late=lambda _: None)
         match call.run(settings().lookup_time_limit):
@@ -108,11 +108,6 @@ class Undoing(Sending):
 
     def _recorded(self, value: Any) -> str:
         return _text(value)
-
-
-def can_be_asked(tool: Tool[Any, Any]) -> bool:
-    """Whether the tool may be able to say that an effect was undone."""
-    return tool.can_look_up or type(tool).lookup_compensation is not Tool.lookup_compensation
 
 
 def _text(value: Any) -> str:

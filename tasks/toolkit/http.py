@@ -182,6 +182,10 @@ class HttpTool(Tool[Req, Res], Generic[Req, Res], abstract=True):
         return self._looker is not None
 
     @property
+    def can_look_up_undo(self) -> bool:
+        return (self._undo_looker or self._looker) is not None
+
+    @property
     def can_compensate(self) -> bool:
         return self._undo is not None
 

@@ -171,6 +171,22 @@ def test_undone_by_hand_after_a_refusal_is_found_when_a_person_presses_again(sce
     assert scene.undos(run_id) == {"order": ("settled", "lookup")}
 
 
+def test_a_tool_that_no_worker_here_has_is_tried_elsewhere_and_then_left_to_a_person(
+    scene: Scene,
+) -> None:
+    run_id, keys = failed_run((PutByKey(), "one"), (PutAndSee(), "two"))
+    with scene.journal.connect() as link:
+        link.execute("SET session_replication_role = replica")
+        link.execute("UPDATE effect_settlement SET tool = 'shelf.gone' WHERE key = %s", (keys[1],))
+    compensations.request(run_id, **BY)
+    state = scene.go(run_id)
+    for _ in range(GOES):
+        state = scene.go(run_id, after=60) if state == "compensating" else state
+    assert state == "blocked"
+    assert SHELF.undos == []
+    assert "no tool is called 'shelf.gone'" in scene.journal.run(run_id)["detail"]
+
+
 def test_single_effects_of_a_completed_run_are_undone_beside_it(scene: Scene) -> None:
     run_id = submit_run(row_of("a"))
     worker = Worker()

@@ -25,7 +25,9 @@ def test_a_lease_is_over_at_its_end_and_not_before(journal: Journal) -> None:
     live, now = journal.live(run_id), journal.one("SELECT onward_now()")
     assert (live["state"], live["owner"], live["lease_expires_at"]) == ("unknown", None, None)
     lost_process = (live["pid"], live["pid_started"])
-    assert (live["carrier"], lost_process) == (None, (4242, 4243)), "it may be asked whether it lives"
+    assert (live["carrier"], lost_process) == (None, (4242, 4243)), (
+        "it may be asked whether it lives"
+    )
     assert (live["lost"], live["crashes"], live["failures"]) == (1, 0, 0)
     assert (live["token"], live["attempt"], live["revision"]) == (1, 1, 2)
     assert (live["error_type"], live["due_at"]) == ("expired", now)
