@@ -121,7 +121,7 @@ class Weigh(Tool[str, str]):
 _numbers = count(1)
 
 
-def ask(claimed: Claimed, tool: Tool[Any, Any], name: str) -> str:
+def ask(claimed: Claimed, tool: Tool[Any, Any], name: Any) -> str:
     """An intent of this step that was granted; its key."""
     key = idempotency_key(claimed.run_id, claimed.step_key, tool.name, next(_numbers))
     asked = tool.asked(name)
@@ -133,7 +133,7 @@ def ask(claimed: Claimed, tool: Tool[Any, Any], name: str) -> str:
     return key
 
 
-def did(claimed: Claimed, tool: Tool[Any, Any], name: str) -> str:
+def did(claimed: Claimed, tool: Tool[Any, Any], name: Any) -> str:
     """An effect of this step that happened and was settled; its key."""
     key = ask(claimed, tool, name)
     result = tool.execute(name, key=key)
@@ -141,7 +141,7 @@ def did(claimed: Claimed, tool: Tool[Any, Any], name: str) -> str:
     return key
 
 
-def failed_run(*calls: tuple[Tool[Any, Any], str], **options: Any) -> tuple[str, list[str]]:
+def failed_run(*calls: tuple[Tool[Any, Any], Any], **options: Any) -> tuple[str, list[str]]:
     """A run of two steps whose first did this and whose second failed; its id, and the effects' keys."""
     run_id = submit_run(row_of("a", "b"), **options)
     worker = Worker()

@@ -46,7 +46,7 @@ class Scene:
         """(state, source) of every undo, by the request of what it undoes."""
         found = self.journal.rows(
             "SELECT e.state, e.source, o.request FROM effects e"
-            " JOIN effect_settlement o ON o.key = e.undoes WHERE e.run_id = %s",
+            " JOIN effect_settlement o ON o.key = e.undoes WHERE e.run_id = %s ORDER BY e.position",
             run_id,
         )
         return {row["request"].strip('"'): (row["state"], row["source"]) for row in found}
