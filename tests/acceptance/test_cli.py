@@ -115,7 +115,7 @@ def test_resume_says_what_it_would_do_before_it_does_it(here: Here) -> None:
     preview = here.onward("runs", "resume", run_id, "--dry-run", "--json").json
     assert preview["sent_back"] == []
     assert preview["preview"] == {
-        "run_id": run_id, "state": "failed", "reused": ["approach"], "again": ["enter"], "asked": [],
+        "run_id": run_id, "state": "failed", "reused": ["approach"], "again": ["enter"], "asked": [], "questions": [],
         "left": [], "moving": [], "ahead": 0,
     }  # fmt: skip
     assert here.world.state(run_id) == "failed"

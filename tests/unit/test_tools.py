@@ -1,14 +1,12 @@
 """Tools: what may be declared, what is refused at import, how a name finds one, what a request becomes."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, ClassVar
 
 import pytest
 from pydantic import BaseModel
 
-from models.errors import OnwardError, ValueMismatch
 from models.settings import settings
 from tasks import Absent, Effect, Found, Refused, Tool, Undecided, tool, tool_registry
 from tasks.errors import DefinitionError
@@ -224,77 +222,6 @@ def test_undone_means_by_default_that_nothing_is_there_any_more() -> None:
         for _ in range(2)
     ]
     assert undone == [Found(None), Absent()]
-
-
-class Filer(Tool[Report, Filing], abstract=True):
-    name, effect = "t.filer", Effect.ONCE
-    volatile, secret = frozenset({"requested_at"}), frozenset({"credentials"})
-
-
-def test_a_request_is_recorded_without_secrets_and_bound_without_what_varies() -> None:
-    first = Filer().asked(Report(title="t", requested_at="noon", credentials="CANARY"))
-    again = Filer().asked(Report(title="t", requested_at="one", credentials="rotated"))
-    assert first.value == Report(title="t", requested_at="noon", credentials="CANARY")
-    assert first.recorded == '{"title":"t","pages":1,"requested_at":"noon"}'
-    assert first.digest == again.digest
-    assert first.digest != Filer().asked(Report(title="t", pages=2)).digest
-
-
-def test_secrets_within_lists_are_left_out_by_their_path() -> None:
-    class Parts(Tool[dict[str, Any], Any], abstract=True):
-        name, effect = "t.parts", Effect.ONCE
-        secret = frozenset({"parts.token"})
-
-    asked = Parts().asked({"parts": [{"token": "CANARY", "n": 1}, {"n": 2}], "token": "kept"})
-    assert asked.recorded == '{"parts":[{"n":1},{"n":2}],"token":"kept"}'
-    assert asked.value["parts"][0]["token"] == "CANARY"
-
-
-def test_a_secret_field_that_a_look_up_could_not_do_without_needs_a_default() -> None:
-    @dataclass
-    class Login:
-        user: str
-        password: str
-
-    class SignIn(Tool[Login, Any], abstract=True):
-        name, effect = "t.sign-in", Effect.ONCE
-        secret = frozenset({"password"})
-
-    with pytest.raises(
-        DefinitionError, match=r"without its secret fields \(password\).*give them defaults"
-    ):
-        SignIn().asked(Login("me", "CANARY"))
-
-
-def test_a_secret_that_requests_do_not_have_is_refused_and_not_recorded() -> None:
-    class Misspelled(Filer, abstract=True):
-        name, secret = "t.misspelled", frozenset({"credential"})
-
-    with pytest.raises(DefinitionError, match=r"names credential, .* they have credentials, pages"):
-        Misspelled().asked(Report(title="t", credentials="CANARY"))
-
-
-def test_a_request_that_does_not_fit_is_not_quoted_where_fields_are_secret() -> None:
-    with pytest.raises(ValueMismatch, match="is not shown") as caught:
-        Filer().asked({"title": 1, "credentials": "CANARY"})
-    assert "CANARY" not in "".join(map(repr, _chain(caught.value)))
-
-
-def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """An error and what a traceback would show of its causes."""
-    while error is not None:
-        yield error
-        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
-
-
-def test_a_request_that_the_journal_cannot_hold_is_refused() -> None:
-    class Loose(Tool[Any, Any], abstract=True):
-        name, effect = "t.loose", Effect.ONCE
-
-    with pytest.raises(OnwardError, match="cannot be recorded"):
-        Loose().asked({"file": object()})
-    with pytest.raises(OnwardError, match="ONWARD_OUTPUT_LIMIT"):
-        Loose().asked("x" * 300_000)
 
 
 def test_what_a_tool_says_with_an_exception_is_a_refusal_or_not() -> None:
