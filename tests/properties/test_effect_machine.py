@@ -32,7 +32,7 @@ from models.journal.effect_values import (
     Withheld,
 )
 from models.journal.errors import LeaseLost, Refused
-from models.journal.values import BranchRef
+from models.journal.values import BranchRef, Claimed
 from tests.support.effect_book import Book
 from tests.support.intents import IDEMPOTENT, ONCE, QUERYABLE, SENDER, asking
 from tests.support.journal import Journal, Worker, row_of, submit_run
@@ -42,6 +42,7 @@ DIGESTS = ("sha256:request", "sha256:another")
 
 picks = st.integers(0, 10**6)
 names = st.sampled_from(tuple(PROMISES))
+outcomes = st.sampled_from(("", "", "refuse", "settle"))
 
 
 class EffectMachine(Book, RuleBasedStateMachine):
@@ -58,9 +59,9 @@ class EffectMachine(Book, RuleBasedStateMachine):
 
     # -- owners
 
-    @rule(pick=picks, name=names, other=st.integers(0, 7))
-    def ask(self, pick: int, name: str, other: int) -> None:
-        """Mostly the same request; sometimes another one under its key."""
+    @rule(pick=picks, name=names, other=st.integers(0, 7), then=outcomes)
+    def ask(self, pick: int, name: str, other: int, then: str) -> None:
+        """Mostly the same request, sometimes another one under its key; ``then``: what the call comes to."""
         claimed, key = self.pick_claim(pick), self.key(name)
         digest = DIGESTS[other == 0]
         intent = asking(key, PROMISES[name], request_digest=digest)
@@ -72,22 +73,24 @@ class EffectMachine(Book, RuleBasedStateMachine):
             return
         known = self.known(key)
         standing = effects.intend(intent, claimed, SENDER)
-        if isinstance(standing, Granted):
-            assert known is None or known["request_digest"] in (None, digest), known
-            self.send(name, known, standing)
-        else:
+        if not isinstance(standing, Granted):
             self.not_sent(standing, key, before)
+            return
+        assert known is None or known["request_digest"] in (None, digest), known
+        self.send(name, known, standing)
+        self.open[key].add(claimed.token)
+        if then:
+            self.come_to(then, claimed, key)
 
     def send(self, name: str, known: dict[str, Any] | None, granted: Granted) -> None:
         """I1: a second send needs a proof that the first did nothing, or a provider who knows the key."""
         key = self.key(name)
         assert key not in self.settled, "sent although it is settled"
-        if self.open.get(key):
+        if self.open[key]:
             assert name == "idempotent", "sent again with nothing proven in between"
             assert known is None or known["resend_until"] > self.journal.one("SELECT onward_now()")
         self.granted[key] = self.granted.get(key, 0) + 1
         assert granted.sends >= self.granted[key]
-        self.open[key] = True
 
     def not_sent(self, standing: Standing, key: str, before: dict[str, list[str]]) -> None:
         if isinstance(standing, InDoubt) and "back in time" in standing.detail:
@@ -103,30 +106,34 @@ class EffectMachine(Book, RuleBasedStateMachine):
             case _:
                 assert isinstance(standing, Exhausted), standing
 
-    @rule(pick=picks, name=names)
-    def settle(self, pick: int, name: str) -> None:
-        claimed, key = self.pick_claim(pick), self.key(name)
+    @rule(pick=picks, name=names, how=st.sampled_from(("settle", "refuse")))
+    def hear_an_answer(self, pick: int, name: str, how: str) -> None:
+        self.come_to(how, self.pick_claim(pick), self.key(name))
+
+    def come_to(self, how: str, claimed: Claimed, key: str) -> None:
+        if how == "settle":
+            self.settle(claimed, key)
+        else:
+            self.refuse(claimed, key)
+
+    def settle(self, claimed: Claimed, key: str) -> None:
         if self.sent_by(key, claimed):
             effects.settle(key, claimed, result=f'"{claimed.token}"')
-            self.open[key] = False
         elif key not in self.settled:
             kept = self.journal.image()["effect_settlement"]
             with pytest.raises(LeaseLost):
                 effects.settle(key, claimed, result=f'"{claimed.token}"')
             assert self.journal.image()["effect_settlement"] == kept
 
-    @rule(pick=picks, name=names)
-    def refuse(self, pick: int, name: str) -> None:
-        claimed, key = self.pick_claim(pick), self.key(name)
-        ours, known = self.sent_by(key, claimed), self.known(key)
-        before = self.journal.image()
+    def refuse(self, claimed: Claimed, key: str) -> None:
+        """It proves that this send did nothing, and nothing about those before it."""
+        ours, before = self.sent_by(key, claimed), self.journal.image()
         refused = effects.refuse(key, claimed, error="no")
-        if ours and refused:
-            assert known is not None
-            assert not known["earlier_doubt"]
-            self.open[key] = False
-        elif not ours:
+        if not ours:
             assert self.journal.image() == before
+            return
+        self.open[key].discard(claimed.token)
+        assert refused == (not self.open[key] - {0})
 
     @rule(pick=picks, name=names, call_over=st.booleans())
     def doubt(self, pick: int, name: str, call_over: bool) -> None:
@@ -155,7 +162,7 @@ class EffectMachine(Book, RuleBasedStateMachine):
         now = self.known(key)
         if known and now and known["revision"] != now["revision"]:
             assert now["state"] == "unknown"
-            self.open[key] = True  # a belief in its absence is taken back
+            self.open[key].add(claimed.token)  # a belief in its absence is taken back
 
     # -- those who act from outside
 
@@ -199,7 +206,7 @@ class EffectMachine(Book, RuleBasedStateMachine):
                 lookups.found(effect, result='"looked up"', source="lookup", said="there")
             case "absent":
                 if lookups.believe_absent(effect, said="not there"):
-                    self.open[effect.key] = False
+                    self.open[effect.key].clear()
             case "again":
                 lookups.look_again(effect, after=1.0, counts=True, said="not yet")
             case "failed":
@@ -222,7 +229,7 @@ class EffectMachine(Book, RuleBasedStateMachine):
                     )
                 case "absent":
                     resolving.absent(key, by="ada", reason="looked")
-                    self.open[key] = False
+                    self.open[key].clear()
                 case _:
                     resolving.abandon(key, by="ada", reason="gone")
 
@@ -237,9 +244,8 @@ class EffectMachine(Book, RuleBasedStateMachine):
             " VALUES (onward_now() - make_interval(secs => %s), 'ada')",
             (ago,),
         )
-        self.open |= {
-            self.key(name): True for name in PROMISES if self.key(name) not in self.settled
-        }
+        for key in {self.key(name) for name in PROMISES} - set(self.settled):
+            self.open[key].add(0)
 
     @rule(name=names)
     def ask_while_held(self, name: str) -> None:

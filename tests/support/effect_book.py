@@ -1,5 +1,6 @@
 """What is known of a run's effects apart from the journal: which sends are open, which keys are settled."""
 
+from collections import defaultdict
 from typing import Any
 
 from psycopg import sql
@@ -16,7 +17,8 @@ class Book:
         self.journal = journal
         self.claims: list[Claimed] = []
         self.looks: list[OpenEffect] = []
-        self.open: dict[str, bool] = {}  #: by key: a send may have happened, and nothing is proven
+        #: By key: the claims whose sends may have happened, with nothing proven since. 0: one that was lost.
+        self.open: defaultdict[str, set[int]] = defaultdict(set)
         self.granted: dict[str, int] = {}
         self.counted: dict[str, int] = {}
         self.settled: dict[str, dict[str, Any]] = {}
@@ -38,7 +40,7 @@ class Book:
             self.counted[key] = row["sends"]
         for row in effects:
             if row["state"] in ("intended", "unknown"):
-                assert self.open.get(row["key"], False) or row["earlier_doubt"], row
+                assert self.open[row["key"]], row
 
     def key(self, name: str) -> str:
         return f"{self.run_id}:{name}"
