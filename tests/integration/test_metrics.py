@@ -198,12 +198,16 @@ def test_a_scrape_is_answered_over_http(journal: Journal) -> None:
 def test_one_who_connects_and_asks_nothing_keeps_nobody_waiting(
     journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(served._Quiet, "timeout", 0.2)
+    monkeypatch.setattr(served._Quiet, "timeout", 2.0)
     with serving() as url:
         address = urlsplit(url)
         with socket.create_connection((str(address.hostname), int(address.port or 0)), 5) as silent:
             assert ask(f"{url}/health").status == 200
-            assert silent.recv(1) == b""  # hung up on
+            silent.setblocking(False)
+            with pytest.raises(BlockingIOError):  # it was not hung up on to make room
+                silent.recv(1)
+            silent.settimeout(10)
+            assert silent.recv(1) == b""
 
 
 def test_two_scrapes_in_a_row_read_the_journal_once(
