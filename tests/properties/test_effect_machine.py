@@ -42,7 +42,8 @@ DIGESTS = ("sha256:request", "sha256:another")
 
 picks = st.integers(0, 10**6)
 names = st.sampled_from(tuple(PROMISES))
-outcomes = st.sampled_from(("", "", "refuse", "settle"))
+silences = st.sampled_from((31.0, 31.0, 31.0, 3601.0))
+outcomes = st.sampled_from(("", "", "refuse", "refuse", "settle"))
 
 
 class EffectMachine(Book, RuleBasedStateMachine):
@@ -80,7 +81,7 @@ class EffectMachine(Book, RuleBasedStateMachine):
         self.send(name, known, standing)
         self.open[key].add(claimed.token)
         if then:
-            self.come_to(then, claimed, key)
+            getattr(self, then)(claimed, key)
 
     def send(self, name: str, known: dict[str, Any] | None, granted: Granted) -> None:
         """I1: a second send needs a proof that the first did nothing, or a provider who knows the key."""
@@ -108,13 +109,7 @@ class EffectMachine(Book, RuleBasedStateMachine):
 
     @rule(pick=picks, name=names, how=st.sampled_from(("settle", "refuse")))
     def hear_an_answer(self, pick: int, name: str, how: str) -> None:
-        self.come_to(how, self.pick_claim(pick), self.key(name))
-
-    def come_to(self, how: str, claimed: Claimed, key: str) -> None:
-        if how == "settle":
-            self.settle(claimed, key)
-        else:
-            self.refuse(claimed, key)
+        getattr(self, how)(self.pick_claim(pick), self.key(name))
 
     def settle(self, claimed: Claimed, key: str) -> None:
         if self.sent_by(key, claimed):
@@ -166,13 +161,14 @@ class EffectMachine(Book, RuleBasedStateMachine):
 
     # -- those who act from outside
 
-    @rule(seconds=st.sampled_from((5.0, 31.0, 3601.0)))
-    def let_time_pass(self, seconds: float) -> None:
-        self.journal.advance(seconds)
+    @rule(name=names, then=outcomes)
+    def ask_at_once(self, name: str, then: str) -> None:
+        """What an attempt of a fixed body does: the same request, by whoever holds the step."""
+        self.ask(pick=1, name=name, other=1, then=then)
 
-    @rule(blindly=st.booleans(), seconds=st.sampled_from((31.0, 31.0, 3601.0)))
-    def take_over(self, blindly: bool, seconds: float) -> None:
-        """The owner falls silent. ``blindly``: it is requeued without a look at its effects, as nobody should."""
+    @rule(name=names, then=outcomes, blindly=st.booleans(), seconds=silences)
+    def take_over(self, name: str, then: str, blindly: bool, seconds: float) -> None:
+        """The owner falls silent, and the next asks again. ``blindly``: with no look at what the first did."""
         self.journal.advance(seconds)
         losing.expire([ref for ref in losing.expired(limit=10) if ref.run_id == self.run_id])
         for step in rescue.unknown_steps(limit=10, run_id=self.run_id):
@@ -183,9 +179,10 @@ class EffectMachine(Book, RuleBasedStateMachine):
                 rescue.requeue([ref], [0.0])
         doubts.doubt_strays(limit=10)
         number = len(self.claims) + 1
-        claimed = Worker(f"worker-{number}", f"start-{number}").claim(self.run_id, "a")
+        claimed = Worker(start_id=f"start-{number}").claim(self.run_id, "a")
         if claimed is not None:
             self.claims.append(claimed)
+            self.ask_at_once(name=name, then=then)
 
     @rule(name=names)
     def begin_to_look(self, name: str) -> None:
@@ -233,8 +230,14 @@ class EffectMachine(Book, RuleBasedStateMachine):
                 case _:
                     resolving.abandon(key, by="ada", reason="gone")
 
-    @rule(chance=st.integers(0, 3), ago=st.sampled_from((60.0, 7200.0)))
-    def go_back_in_time(self, chance: int, ago: float) -> None:
+    @rule(then=outcomes)
+    def ask_a_patient_provider(self, then: str) -> None:
+        """Two owners in a row send the same key; what the second hears says little about the first."""
+        for outcome in ("", then):
+            self.take_over(name="idempotent", then=outcome, blindly=False, seconds=31.0)
+
+    @rule(chance=st.integers(0, 3), ago=st.sampled_from((60.0, 7200.0)), name=names)
+    def go_back_in_time(self, chance: int, ago: float, name: str) -> None:
         """Anything that is not settled may have been sent in what was lost."""
         if chance:
             return
@@ -246,6 +249,7 @@ class EffectMachine(Book, RuleBasedStateMachine):
         )
         for key in {self.key(name) for name in PROMISES} - set(self.settled):
             self.open[key].add(0)
+        self.ask_at_once(name=name, then="")
 
     @rule(name=names)
     def ask_while_held(self, name: str) -> None:

@@ -43,6 +43,11 @@ class Outcome:
         """Kills at this instant that fell between effect and settlement."""
         return sum(shot.kill.instant is instant for shot in self.between)
 
+    @property
+    def by_lease(self) -> int:
+        """Deaths that no parent told of: the lease had to decide."""
+        return sum(verdict.seen.expired for verdict in self.verdicts)
+
     def ways(self) -> Counter[Way]:
         return Counter(shot.way for shot in self.between if shot.way is not None)
 
