@@ -69,6 +69,8 @@ class Effect(Base):
     """Consecutive look-ups that gave no answer."""
     looker: Mapped[str | None]
     looker_until: Mapped[datetime | None]
+    passed: Mapped[bool] = mapped_column(server_default=text("false"))
+    """Of a refused one: its body caught the refusal and went on, so that is its answer for good."""
     person: Mapped[str | None]
     """Why a person has to decide; null: Onward goes on by itself."""
     error: Mapped[str | None]

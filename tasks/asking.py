@@ -89,6 +89,10 @@ class Asking:
             send_within=settings().send_window,
         )  # fmt: skip
 
+    def _describe(self, error: BaseException) -> str:
+        """The error in words, without the secrets of the request."""
+        return self._asked.strike(describe(error))
+
     @property
     def _what(self) -> str:
         return f"Effect {self._key} ({self._tool.name}) of step {self._claimed.step_key!r}"
@@ -139,4 +143,4 @@ class Reading(Asking):
         """An exit of the tool is not one of the worker, and a ``StopIteration`` would hang who awaits it."""
         if isinstance(error, Exception) and not isinstance(error, StopIteration):
             return error
-        return Unanswered(f"{self._what} ended with {describe(error)}")
+        return Unanswered(f"{self._what} ended with {self._describe(error)}")

@@ -125,6 +125,10 @@ class Context:
         """Tell whoever watches how far this step is. Not durable, never needed for recovery."""
         self._report_progress(done, total, note)
 
+    def require_trust(self) -> None:
+        """Raise ``LeaseLost`` unless this attempt certainly still owns its step."""
+        self._require_trust()
+
     def idempotency_key(self, name: str, ordinal: int | None = None) -> str:
         """The key to send with an effect: the same in every attempt, and after a restore.
 

@@ -15,14 +15,15 @@ from models.journal import effects, loose_ends
 from models.journal.effect_values import Sender
 from models.journal.errors import JournalError
 from models.journal.values import Claimed
-from models.states import EffectClass
+from models.states import BlockReason, EffectClass
 from tasks import patience
 from tasks.asking import Attempt, Reading
-from tasks.errors import AttemptLost, CallRefused, EffectUnknown, Stop
+from tasks.errors import AttemptLost, CallRefused, EffectBlocked, EffectUnknown, Stop
 from tasks.ordering import Order
 from tasks.sending import Sending
-from tasks.tool_base import Tool
-from tasks.tool_registry import require_recoverable
+from tasks.tool_base import Refused, Tool
+from tasks.tool_registry import require_recoverable, tools
+from tasks.tool_requests import Asked
 
 _log = logging.getLogger("onward.engine")
 
@@ -40,6 +41,9 @@ class Ledger:
         self._thread = threading.get_ident()
         self._changed = threading.Condition()
         self._in_flight = 0
+        self._requests: list[Asked] = []  #: those that hold secrets
+        self._tools_known = claimed.attempt == 1
+        self._refused: list[str] = []  #: what the body has been told no about and may go on from
         self._stop: Stop | None = None
         self._barred: str | None = None
 
@@ -55,6 +59,12 @@ class Ledger:
     async def acall(self, tool: Tool[Any, Any], request: Any, *, name: str | None) -> Any:
         """``call`` on another thread. Its place among the calls is taken here, where order is known."""
         return await asyncio.to_thread(self._perform, tool, request, self._admit(tool, name))
+
+    def strike(self, text: str) -> str:
+        """``text`` without the secrets of any request of this attempt."""
+        for asked in self._requests:
+            text = asked.strike(text)
+        return text
 
     def enter_task(self) -> None:
         """The asyncio task that calls this is the body's own."""
@@ -115,7 +125,47 @@ class Ledger:
             )
         self._require_open(tool)
         require_recoverable(tool)
-        return self._order.key(tool.name, name)
+        self._require_known_tools()
+        key = self._order.key(tool.name, name)
+        self._go_past_refusals()
+        return key
+
+    def _require_known_tools(self) -> None:
+        """A tool's name is part of its keys: under another name it would do again what it has done."""
+        if self._tools_known:
+            return
+        try:
+            missing = sorted(loose_ends.tools_called(self._claimed) - set(tools()))
+        except JournalError as error:
+            raise self._note(AttemptLost(str(error))) from error
+        if missing:
+            raise self._note(
+                EffectBlocked(
+                    f"An earlier attempt of step {self._claimed.step_key!r} called {', '.join(missing)}, which this "
+                    f"worker does not have: a tool that was renamed would do again what it has done. Give it its "
+                    f"old name, or start workers that have it; then `onward runs retry` (`onward effects list "
+                    f"--run {self._claimed.run_id}`).",
+                    reason=BlockReason.VERSION_INCOMPATIBLE,
+                )
+            )
+        self._tools_known = True
+
+    def _go_past_refusals(self) -> None:
+        """The body asks on after a refusal: that is its answer from here on, also for later attempts."""
+        with self._changed:
+            passed = self._refused[:] if self._order.is_own else []
+        if not passed:
+            return
+        try:
+            patience.recorded(
+                lambda: effects.go_past(passed, self._claimed),
+                confirmed=lambda: None,
+                stoppable=True,
+            )
+        except JournalError as error:
+            raise self._note(AttemptLost(str(error))) from error
+        with self._changed:
+            del self._refused[: len(passed)]
 
     def _perform(self, tool: Tool[Any, Any], request: Any, key: str) -> Any:
         with self._changed:
@@ -132,11 +182,18 @@ class Ledger:
 
     def _send(self, tool: Tool[Any, Any], request: Any, key: str) -> Any:
         kind = Reading if tool.effect is EffectClass.PURE else Sending
-        asking = kind(self._attempt, tool, tool.asked(request), key=key)
+        asked = tool.asked(request)
+        if asked.secrets:
+            self._requests.append(asked)
+        asking = kind(self._attempt, tool, asked, key=key)
         try:
             return asking.perform()
         except Stop as stop:
             raise self._note(stop) from stop.__cause__
+        except Refused:
+            with self._changed:
+                self._refused.append(key)
+            raise
         except JournalError as error:
             raise self._note(AttemptLost(str(error))) from error
         finally:

@@ -10,6 +10,7 @@ and may fail. Whatever is cut in between is found by the sweep.
 import logging
 import os
 import time
+from dataclasses import replace
 from functools import lru_cache
 
 from celery import Celery, Task
@@ -22,7 +23,7 @@ from models.journal.effect_values import Sender
 from models.journal.values import Carrier, Claimed, Completed, Output
 from models.settings import settings
 from models.states import BlockReason
-from tasks import inputs, logs, processes, registry
+from tasks import inputs, leaving, logs, processes, registry
 from tasks.context import Context
 from tasks.effects import Ledger
 from tasks.errors import EffectBlocked, Stop
@@ -103,6 +104,7 @@ def _body(
 ) -> tuple[BaseException | None, Outcome]:
     """Run the author's code. A shutdown comes back beside its outcome, to be raised once that is written."""
     try:
+        ctx.require_trust()  # claimed in place, it may be another's by now
         if claimed.untracked:
             _look_back(claimed)
         claimed = inputs.gathered(claimed)
@@ -112,8 +114,9 @@ def _body(
     except OnwardError as error:
         return None, refuse(error) if inputs.is_final(error) else judged(bound, claimed, error)
     except BaseException as error:
-        ends_here = isinstance(error, Exception | Stop | BaseExceptionGroup)
-        return (None if ends_here else error), judged(bound, claimed, error)
+        failure = leaving.own_exit(error)
+        ends_here = isinstance(failure, Exception | Stop | BaseExceptionGroup)
+        return (None if ends_here else failure), judged(bound, claimed, failure)
     then = value if isinstance(value, Then) else None
     try:
         text = bound.result.dump(then.value if then else value, limit=settings().output_limit)
@@ -139,6 +142,8 @@ def _look_back(claimed: Claimed) -> None:
 def _last_word(bound: BoundStep, claimed: Claimed, ledger: Ledger, outcome: Outcome) -> Outcome:
     """What the ledger says, whatever the body made of it: nothing ends with an effect in doubt."""
     stop = ledger.close()
+    if isinstance(outcome, Failed):
+        outcome = replace(outcome, error=ledger.strike(outcome.error))
     if isinstance(outcome, Displaced):
         return outcome
     ends = isinstance(outcome, Succeeded) or (isinstance(outcome, Failed) and outcome.delay is None)

@@ -67,6 +67,10 @@ class ShadowedPackage(OnwardError):
     """Another module is imported under one of our names."""
 
 
+class StepExited(RuntimeError):
+    """A step called ``sys.exit``, or let a cancellation out: a failure like any other of its errors."""
+
+
 class CallNameNeeded(OnwardError):
     """A call whose place among the step's calls is not the same after a crash has no name."""
 

@@ -11,12 +11,16 @@ import mmap
 import threading
 import time
 
+from billiard.common import terminate_handler_fired
+from celery.exceptions import WorkerShutdown, WorkerTerminate
 from celery.worker import state
 
 from models import database
 from models.journal import workers
 from models.journal.errors import JournalUnavailable
+from models.messages import describe
 from models.settings import settings
+from tasks.errors import StepExited, Stop
 
 _log = logging.getLogger("onward.worker")
 
@@ -30,6 +34,22 @@ _leaving = mmap.mmap(-1, 1)
 def is_leaving() -> bool:
     """Whether this worker was told to go: what it holds may end, and nothing new is claimed."""
     return _leaving[0] != 0
+
+
+def own_exit(error: BaseException) -> BaseException:
+    """An exit that nobody told this process to make, ``sys.exit`` or a cancelled task, is the body's own failure.
+
+    Taken for a shutdown it would count nothing and be repeated for ever.
+    """
+    ordinary = isinstance(error, Exception | Stop)
+    stopped = isinstance(error, BaseExceptionGroup) and error.subgroup(Stop) is not None
+    told = is_leaving() or terminate_handler_fired()
+    if ordinary or stopped or told or isinstance(error, (WorkerShutdown, WorkerTerminate)):
+        return error
+    return StepExited(
+        f"the step tried to end its process ({describe(error)}): the process goes on, and the step fails. To fail "
+        "a step, raise an ordinary exception"
+    )
 
 
 def wait_for_steps(start_id: str) -> None:

@@ -27,13 +27,18 @@ class Order:
         """From here on, calls of this thread and asyncio task are the body's own, in its order."""
         self._thread, self._task = threading.get_ident(), _task_now()
 
+    @property
+    def is_own(self) -> bool:
+        """Whether this thread and asyncio task are the body's own."""
+        return (threading.get_ident(), _task_now()) == (self._thread, self._task)
+
     def key(self, tool: str, name: str | None) -> str:
         """The key of the next call of a tool. Raises before anything is sent."""
         if name is not None:
             return self._named(tool, check_identifier("name", name))
         if self._thread is None:
             self.enter()
-        if (threading.get_ident(), _task_now()) != (self._thread, self._task):
+        if not self.is_own:
             raise CallNameNeeded(
                 f"Step {self._step_key!r} of run {self._run_id} calls {tool} beside its body, from a thread or "
                 f"an asyncio task of its own. In which order such calls come is not the same after a crash, so "

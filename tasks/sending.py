@@ -18,6 +18,7 @@ from models.failpoints import FailPoint, failpoint
 from models.journal import effects, loose_ends
 from models.journal.effect_values import (
     Conflict,
+    Declined,
     Exhausted,
     GivenUp,
     Granted,
@@ -28,7 +29,7 @@ from models.journal.effect_values import (
     Withheld,
 )
 from models.journal.errors import JournalError
-from models.messages import describe, safe_repr
+from models.messages import safe_repr
 from models.settings import settings
 from models.states import BlockReason, EffectState
 from tasks.asking import Asking, Attempt
@@ -42,7 +43,7 @@ from tasks.errors import (
     EffectWithheld,
     Stop,
 )
-from tasks.tool_base import NotSent, Refused, Tool
+from tasks.tool_base import NotSent, Refused, Tool, refusal
 from tasks.tool_requests import Asked
 
 _log = logging.getLogger("onward.engine")
@@ -111,9 +112,9 @@ class Sending(Asking):
         answer = call.give_up()
         try:
             if call.has_left:
-                _undisturbed(lambda: self._conclude(call, answer, because=describe(cut)))
+                _undisturbed(lambda: self._conclude(call, answer, because=self._describe(cut)))
             else:
-                self._refuse(f"never sent: {describe(cut)}")
+                self._refuse(f"never sent: {self._describe(cut)}")
         except Stop:
             if isinstance(cut, Exception):
                 raise  # a shutdown goes on instead; the stop is noted
@@ -123,7 +124,7 @@ class Sending(Asking):
         error = (
             answer.error if isinstance(answer, Raised) else WindowOver("not sent: no thread for it")
         )
-        self._refuse(describe(error))
+        self._refuse(self._describe(error))
         if not isinstance(error, WindowOver):
             raise error
 
@@ -132,10 +133,10 @@ class Sending(Asking):
             case Answered(value):
                 return self._settle(value)
             case Raised(Refused() as error):
-                self._refuse(describe(error))
+                self._refuse(self._describe(error))
                 raise error
             case Raised(error):
-                raise self._doubt(describe(error), call_over=True) from error
+                raise self._doubt(self._describe(error), call_over=True) from error
             case None:
                 silence = because or f"no answer within {self._tool.promise.timeout:g} s"
                 try:
@@ -178,7 +179,8 @@ class Sending(Asking):
 
     def _unrecordable(self, value: Any, error: OnwardError) -> Stop:
         """It happened and can be neither recorded nor asked for again: a person says what it came to."""
-        why = f"it happened, but its result cannot be recorded: {error} It was {safe_repr(value, limit=_SHOWN)}"
+        shown = self._asked.strike(safe_repr(value, limit=_SHOWN))
+        why = f"it happened, but its result cannot be recorded: {error} It was {shown}"
         stop = self._note(
             EffectBlocked(
                 f"{self._what}: {why}. Nothing is sent again. Correct the tool, tell Onward the result "
@@ -191,24 +193,29 @@ class Sending(Asking):
         return stop
 
     def _meet(self, standing: Standing) -> Any:
+        if isinstance(standing, Recorded):
+            return self._load(standing)
+        raise self._why_not(standing)
+
+    def _why_not(self, standing: Standing) -> BaseException:
         match standing:
-            case Recorded():
-                return self._load(standing)
+            case Declined(error):
+                return refusal(error)
             case Conflict(state):
-                raise self._conflict(state)
+                return self._conflict(state)
             case InDoubt(detail):
-                raise self._unknown(detail)
+                return self._unknown(detail)
             case Withheld(hold):
-                raise EffectWithheld(f"{self._what} was not sent: the run is held ({hold}).")
+                return EffectWithheld(f"{self._what} was not sent: the run is held ({hold}).")
             case GivenUp(reason):
-                raise EffectGivenUp(f"{self._what} was abandoned by a person: {reason}")
+                return EffectGivenUp(f"{self._what} was abandoned by a person: {reason}")
             case Exhausted(sends):
-                raise EffectExhausted(
+                return EffectExhausted(
                     f"{self._what} was sent {sends} times and is not there: look at the service, then "
                     f"`onward runs retry`."
                 )
-            case Granted():
-                raise AssertionError("a grant is sent, not met")
+            case Granted() | Recorded():
+                raise AssertionError("a grant is sent and a result is read, not met")
 
     def _conflict(self, state: EffectState) -> EffectBlocked:
         happened = state in (EffectState.SETTLED, EffectState.ABANDONED)
@@ -237,7 +244,7 @@ class Sending(Asking):
     def _file(self, answer: Answer) -> None:
         match answer:
             case Raised(error):
-                effects.end_call(self._key, self._claimed, error=describe(error))
+                effects.end_call(self._key, self._claimed, error=self._describe(error))
             case Answered(value):
                 try:
                     text = self._recorded(value)

@@ -14,6 +14,7 @@ a look-up after a crash is made by another process, which knows only the name: a
 arguments there, a tool configured by its constructor registers the instance.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
@@ -40,6 +41,26 @@ class Refused(Exception):
 
 class NotSent(Refused):
     """Raised by a tool: the request provably never left."""
+
+
+def refusal(recorded: str) -> Refused:
+    """A refusal as the journal has it, ``CardDeclined: no funds``, as the body caught it the first time.
+
+    Its type is the tool's own, found by its name among those loaded, so that ``except CardDeclined`` takes it;
+    beside its words it has nothing that a constructor would have given it.
+    """
+    name, _, words = recorded.partition(": ")
+    kinds = [kind for kind in _kinds_of(Refused) if kind.__name__ == name]
+    kind = kinds[0] if len(kinds) == 1 else Refused
+    made = kind.__new__(kind)
+    made.args = (words or recorded,)
+    return made
+
+
+def _kinds_of(kind: type[Refused]) -> Iterator[type[Refused]]:
+    yield kind
+    for narrower in kind.__subclasses__():
+        yield from _kinds_of(narrower)
 
 
 class Unanswered(Exception):

@@ -160,14 +160,12 @@ def _check_class(made: Any, owner: str) -> None:
 
 
 def _check_constructor(made: Any, owner: str) -> None:
-    needed = [
-        parameter.name
-        for parameter in list(inspect.signature(made.__init__).parameters.values())[1:]
-        if parameter.default is parameter.empty
-        and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
-    ]
-    if needed:
+    if made.__init__ is object.__init__:
+        return
+    taken = list(inspect.signature(made.__init__).parameters)[1:]
+    if taken:
         raise DefinitionError(
-            f"{owner}: a look-up after a crash makes it without arguments, but it needs {', '.join(needed)}: "
-            "read them from the environment, or use register_instance"
+            f"{owner}: a look-up after a crash makes it without arguments, and would ask another place than one "
+            f"made with {', '.join(taken)}: read them from the environment, or make the class abstract=True and "
+            "use register_instance for what its constructor configures"
         )

@@ -1,6 +1,6 @@
 """What is asked of a tool: as it is sent, as it is recorded, and what makes it the same request again."""
 
-from collections.abc import Set
+from collections.abc import Iterator, Set
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
@@ -15,6 +15,9 @@ from models.settings import settings
 from models.values import Typed, decode, encode
 from tasks.errors import DefinitionError
 
+_STRUCK = "***"
+_SHORTEST_SECRET = 4  #: characters; shorter ones would strike out half of every message
+
 
 @dataclass(frozen=True, slots=True)
 class Asked:
@@ -23,6 +26,13 @@ class Asked:
     value: Any  #: what ``execute`` gets: what the journal would give back, secrets included
     recorded: str  #: without secret fields; look-ups are made from it
     digest: str  #: without volatile and secret fields
+    secrets: frozenset[str] = frozenset()  #: the texts in its secret fields
+
+    def strike(self, text: str) -> str:
+        """``text`` without the secrets of this request: services repeat them in their errors."""
+        for secret in sorted(self.secrets, key=len, reverse=True):
+            text = text.replace(secret, _STRUCK)
+        return text
 
 
 def ask(
@@ -38,7 +48,8 @@ def ask(
         raise _untold(error, request_type) from (error.__cause__ if cut else None)
     if not secret:
         return Asked(value, text, digest(decode(text), without=volatile))
-    open_part = _without(decode(text), secret, "")
+    structure = decode(text)
+    open_part = _without(structure, secret, "")
     bound = digest(open_part, without=volatile)
     recorded = encode(open_part, subject=request_type.subject)
     try:
@@ -48,7 +59,9 @@ def ask(
             f"{request_type.subject} cannot be read without its secret fields ({', '.join(sorted(secret))}), which "
             f"are not recorded, so no look-up could be made from it: give them defaults. {error}"
         ) from error
-    return Asked(value, recorded, bound)
+    return Asked(
+        value, recorded, bound, frozenset(_texts_in(structure)) - set(_texts_in(open_part))
+    )
 
 
 def check_fields(annotation: object, names: Set[str], *, owner: str) -> None:
@@ -87,6 +100,18 @@ def _untold(error: ValueMismatch, request_type: Typed) -> ValueMismatch:
         path=error.path,
         problem=problem,
     )
+
+
+def _texts_in(structure: Any) -> Iterator[str]:
+    """Every text of a structure that is long enough to be a secret by itself."""
+    if type(structure) is str and len(structure) >= _SHORTEST_SECRET:
+        yield structure
+    elif type(structure) is dict:
+        for value in structure.values():
+            yield from _texts_in(value)
+    elif type(structure) in (list, tuple):
+        for value in structure:
+            yield from _texts_in(value)
 
 
 def _without(structure: Any, names: Set[str], prefix: str) -> Any:

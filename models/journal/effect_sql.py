@@ -44,6 +44,7 @@ known AS (
         WHEN held.withheld THEN 'withheld'
         WHEN k.request_digest <> %(request_digest)s THEN 'conflict'
         WHEN c.same THEN 'granted'
+        WHEN k.state = 'refused' AND k.passed THEN 'declined'
         WHEN k.state IN ('refused', 'absent') AND held.suspect AND NOT c.honoured
              AND coalesce(k.doubted_at, k.sent_at) < held.declared_at THEN 'rewound'
         WHEN k.state = 'refused' THEN 'granted'
@@ -86,7 +87,7 @@ again AS (
         request = %(request)s, request_digest = %(request_digest)s, tool_version = %(tool_version)s,
         start_id = %(start_id)s, worker = %(worker)s, pid = %(pid)s, pid_started = %(pid_started)s,
         pid_space = %(pid_space)s, call_over = false, doubted_at = NULL, looks = 0, failed_checks = 0,
-        looker = NULL, looker_until = NULL, error = NULL, sent_at = onward_now(),
+        looker = NULL, looker_until = NULL, passed = false, error = NULL, sent_at = onward_now(),
         send_by = onward_now() + make_interval(secs => %(send_within)s),
         absent_after = onward_now() + make_interval(secs => %(send_within)s + %(absent_after)s::float8),
         revision = e.revision + 1
@@ -133,7 +134,7 @@ RECALL: LiteralString = (
 #: What follows a CTE ``held`` that says whether the caller may ask at all.
 INTENT: LiteralString = f"""{_SETTLED}, {_JUDGED}, {_MADE}, {_AGAIN}, {_REWOUND}
 SELECT s.outcome, s.result, s.request_digest, s.token, s.reason, CASE WHEN held.withheld THEN held.hold END,
-       j.verdict, j.state, j.sends, j.person, m.state, coalesce(m.sends, a.sends)
+       j.verdict, j.state, j.sends, j.person, j.error, m.state, coalesce(m.sends, a.sends)
 FROM held LEFT JOIN settled s ON true LEFT JOIN judged j ON true LEFT JOIN made m ON true
 LEFT JOIN again a ON true"""
 
@@ -162,6 +163,16 @@ WITH done AS (
     FROM done
 )
 SELECT state FROM done"""
+
+#: The body has caught these refusals and asks for something else: from here on they are answers.
+PASS: LiteralString = f"""
+WITH held AS MATERIALIZED (
+    SELECT 1 FROM live l WHERE {sql.HELD} AND l.lease_expires_at > onward_now() FOR NO KEY UPDATE OF l
+), passed AS (
+    UPDATE effect e SET passed = true, revision = e.revision + 1
+    FROM held WHERE e.key = ANY(%(keys)s) AND e.token = %(token)s AND e.state = 'refused'
+)
+SELECT 1 FROM held"""
 
 DOUBT: LiteralString = f"""
 WITH done AS (

@@ -109,6 +109,13 @@ class InDoubt:
 
 
 @dataclass(frozen=True, slots=True)
+class Declined:
+    """It was refused before, and the body went on from there: it is refused again, and not asked again."""
+
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
 class Exhausted:
     """Sent so many times and never arrived."""
 
@@ -123,7 +130,9 @@ class Withheld:
 
 
 #: What an intent met.
-Standing: TypeAlias = Granted | Recorded | GivenUp | Conflict | InDoubt | Exhausted | Withheld
+Standing: TypeAlias = (
+    Granted | Recorded | GivenUp | Declined | Conflict | InDoubt | Exhausted | Withheld
+)
 
 
 @dataclass(frozen=True, slots=True)

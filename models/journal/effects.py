@@ -9,6 +9,7 @@ sweep can decide that nothing left the building while something is about to. Wha
 is guarded on the effect's own token: a displaced owner settles nothing, its answer is kept as evidence.
 """
 
+from collections.abc import Sequence
 from typing import LiteralString, NamedTuple
 
 from models import database
@@ -18,6 +19,7 @@ from models.ids import undo_key
 from models.journal import effect_sql
 from models.journal.effect_values import (
     Conflict,
+    Declined,
     Exhausted,
     GivenUp,
     Granted,
@@ -95,6 +97,23 @@ def refuse(key: str, claimed: Holder, *, error: str) -> bool:
     return row is not None and row[0] == EffectState.REFUSED
 
 
+def go_past(keys: Sequence[str], claimed: Holder) -> None:
+    """Make refusals that the body caught its answers for good, before it asks for anything else.
+
+    A later attempt is told the same and goes the same way: sent again, the first choice might succeed
+    beside the second. Raises ``LeaseLost`` when the step is not ours any more.
+    """
+    params = {
+        "run_id": claimed.run_id, "branch": claimed.branch, "step_key": claimed.step_key,
+        "token": claimed.token, "owner": claimed.owner, "keys": list(keys),
+    }  # fmt: skip
+    if database.fetch_one(effect_sql.PASS, params) is None:
+        raise LeaseLost(
+            f"Attempt {claimed.attempt} of step {claimed.step_key!r} in run {claimed.run_id} no longer owns "
+            f"the step: nothing more is sent for it here."
+        )
+
+
 def doubt(key: str, claimed: Holder, *, error: str, call_over: bool) -> bool:
     """Record that it may have happened. ``call_over``: the call has ended, whatever it did.
 
@@ -162,6 +181,7 @@ class _Met(NamedTuple):
     state: str
     sends: int
     person: str | None
+    error: str | None
     made: str | None
     sent: int | None
 
@@ -190,6 +210,8 @@ def _of_settlement(
 def _of_open(met: _Met) -> Standing:
     if met.verdict == "conflict":
         return Conflict(EffectState(met.state))
+    if met.verdict == "declined":
+        return Declined(met.error or "")
     if met.verdict == "exhausted":
         return Exhausted(met.sends)
     return InDoubt(met.person or "an earlier attempt may have sent it")

@@ -42,6 +42,16 @@ def ask_person(key: str, claimed: Holder, *, reason: str) -> None:
     database.fetch(_ASK_PERSON, {"key": key, "token": claimed.token, "reason": reason})
 
 
+def tools_called(claimed: Claimed) -> set[str]:
+    """The tools of the effects that earlier attempts of this step had."""
+    rows = database.fetch(
+        "SELECT tool FROM effects WHERE run_id = %(run_id)s AND step_key = %(step_key)s"
+        " AND undoes IS NULL AND effect_class <> 'pure'",
+        {"run_id": claimed.run_id, "step_key": claimed.step_key},
+    )
+    return {row[0] for row in rows}
+
+
 def left_over(claimed: Claimed) -> list[str]:
     """Effects of earlier attempts that are in doubt as the step is about to end; they have to be looked up now.
 

@@ -33,6 +33,8 @@ _REFUSED = frozenset({301, 307, 308, *range(400, 500)} - {408, 409})
 class RateLimited(Refused):
     """It was not done, since too many were asked for. ``retry_after`` seconds were asked for, if any."""
 
+    retry_after: float | None = None
+
     def __init__(self, message: str, *, retry_after: float | None) -> None:
         super().__init__(message)
         self.retry_after = retry_after

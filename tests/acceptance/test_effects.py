@@ -83,6 +83,29 @@ def test_killed_while_the_service_works_the_same_key_is_sent_again(
     check_invariants(settings().database_url, run_id)
 
 
+def test_a_choice_made_after_a_refusal_stands(world: World) -> None:
+    world.fx.fault("choice-first", "refuse")
+    world.fx.hold("choice-second", "after")
+    run_id = world.start("tools", of="choosing", intent="choice")
+    world.fx.wait_held("choice-second")
+    os.kill(world.holder(run_id), signal.SIGKILL)
+    world.wait_run(run_id)
+    world.fx.release("choice-second")
+
+    assert world.bodies(run_id) == 2
+    assert (world.fx.calls("choice-first"), world.fx.effects("choice-first")) == (1, 0)
+    assert world.fx.effects("choice-second") == 1
+    check_invariants(settings().database_url, run_id)
+
+
+def test_a_step_that_exits_fails_and_its_process_goes_on(world: World) -> None:
+    run_id = world.start("tools", of="leaving", intent="this")
+    world.wait_run(run_id, "failed")
+    assert world.bodies(run_id) == 2, "one try and one retry"
+    assert [outcome for outcome, _ in world.ended(run_id, "leaving")] == ["failed", "failed"]
+    assert "SystemExit: this is none of my business" in why(run_id).sentence
+
+
 def test_ten_servers_after_one_is_a_conflict(world: World) -> None:
     world.fx.hold("c27-model", "before")
     run_id = world.start("tools", of="wavering", intent="c27")

@@ -4,6 +4,7 @@ import asyncio
 import http.client
 import json
 import os
+import sys
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from typing import Any
@@ -128,6 +129,23 @@ def many(ctx: Context, intent: str) -> list[str]:
 
 
 @step
+def choosing(ctx: Context, intent: str) -> Receipt:
+    """Takes the second offer when the first is refused."""
+    note(ctx)
+    try:
+        return ctx.call(Provider(), Order(f"{intent}-first"))
+    except Refused:
+        return ctx.call(Provider(), Order(f"{intent}-second"))
+
+
+@step(max_retries=1, default_retry_delay=0)
+def leaving(ctx: Context, intent: str) -> Receipt:
+    """Ends its process, or thinks so."""
+    note(ctx)
+    sys.exit(f"{intent} is none of my business")
+
+
+@step
 def member(ctx: Context, number: int, *, intent: str) -> str:
     note(ctx)
     return ctx.call(Provider(), Order(f"{intent}-{number}")).resource_id
@@ -218,7 +236,10 @@ def tools(of: str, intent: str) -> Canvas:
         return group(member.s(number, intent=intent) for number in range(3)) | joined.s()
     if of == "paced":
         return group(paced.s(number, intent=intent) for number in range(6)) | joined.s()
-    steps = (wavering, deaf, odd, many, gathering, awaiting, disordered, hasty, warned, persistent)
+    steps = (
+        wavering, deaf, odd, many, gathering, awaiting, disordered, hasty, warned, persistent, choosing,
+        leaving,
+    )  # fmt: skip
     return {one.local_name: one for one in steps}[of].s(intent)
 
 

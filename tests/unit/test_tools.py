@@ -81,7 +81,12 @@ def test_an_abstract_base_is_no_tool() -> None:
         ({"lookup": lambda _self, _request: None}, r"lookup is called with"),
         ({"compensate": lambda _self, _request, *, key: key}, r"\(request, result, \*, key\)"),
         ({"execute": _yielding}, "is a generator"),
-        ({"__init__": lambda _self, url: str(url)}, "it needs url: read them from the environment"),
+        ({"__init__": lambda _self, url="": str(url)}, "would ask another place"),
+        ({"__init__": lambda _self, **options: str(options)}, "made with options"),
+        (
+            {"__init__": lambda _self, url: str(url)},
+            "one made with url: read them from the environment",
+        ),
     ],
 )
 def test_what_could_never_be_recovered_is_refused_at_import(

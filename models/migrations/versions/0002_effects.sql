@@ -40,6 +40,7 @@ CREATE TABLE effect (
     failed_checks BIGINT DEFAULT 0 NOT NULL,
     looker TEXT,
     looker_until TIMESTAMP WITH TIME ZONE,
+    passed BOOLEAN DEFAULT false NOT NULL,
     person TEXT,
     error TEXT,
     revision BIGINT DEFAULT 0 NOT NULL,
