@@ -2,7 +2,6 @@
 
 import os
 import platform
-import subprocess
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 import psycopg
 import redis
 
+from benchmarks import machine
 from benchmarks.extras import IDLE_RUNS, IDLE_STEPS, SUBMITTED, Latency, Recovery
 from benchmarks.stand import ROOT, Stand
 from benchmarks.tables import Results, measures_table, ratios_table
@@ -85,8 +85,8 @@ def _circumstances(session: Session, stand: Stand) -> list[str]:
     before, after = session.load
     cores = os.cpu_count() or 1
     return [
-        f"* {_today(stand)}, commit {_commit()}, `{session.command}`, {session.rounds} rounds",
-        f"* {cores} cores ({_processor()}), {platform.system()} {platform.machine()}, "
+        f"* {_today(stand)}, commit {machine.commit()}, `{session.command}`, {session.rounds} rounds",
+        f"* {cores} cores ({machine.processor()}), {platform.system()} {platform.machine()}, "
         f"Python {platform.python_version()}",
         f"* PostgreSQL {_postgres(stand)} (fsync and synchronous_commit on, embedded defaults otherwise), "
         f"Valkey {_valkey(stand)}",
@@ -134,23 +134,3 @@ def _valkey(stand: Stand) -> str:
     with redis.Redis.from_url(stand.servers.broker_url, decode_responses=True) as client:
         told = client.info("server")
     return str(told.get("valkey_version") or told["redis_version"])
-
-
-def _commit() -> str:
-    def git(*words: str) -> str:
-        told = subprocess.run(
-            ["git", *words], cwd=ROOT, capture_output=True, text=True, check=False
-        )
-        return told.stdout.strip()
-
-    changed = " and later changes" if git("status", "--porcelain", "--untracked-files=no") else ""
-    return f"{git('rev-parse', '--short', 'HEAD') or 'unknown'}{changed}"
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor() or "unknown"
-    found = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return found[0] if found else "unknown"

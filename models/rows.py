@@ -1,7 +1,7 @@
 """The journal's tables, as SQLAlchemy sees them: for reads, administration and the drift test.
 
 What is finished is append-only (``plan, step, attempt, event``), and the database enforces that.
-What moves is small (``run, live, worker``): ``live`` has one row per branch in motion, keyed by
+What moves is small (``run, live``): ``live`` has one row per branch in motion, keyed by
 (run_id, branch) with the step in an unindexed column, so that every update of it is a HOT update.
 Hot verbs do not go through these classes: a prebuilt statement costs a sixth of an ORM flush.
 """
@@ -289,43 +289,3 @@ class Event(Base):
     detail: Mapped[str] = mapped_column(server_default=text("''"))
     actor: Mapped[str] = mapped_column(server_default=text("'onward'"))
     at: Mapped[datetime] = mapped_column(server_default=NOW)
-
-
-class Worker(Base):
-    """One start of a worker. A restart under the same name is another row."""
-
-    __tablename__ = "worker"
-
-    start_id: Mapped[str] = mapped_column(primary_key=True)
-    name: Mapped[str] = mapped_column(index=True)
-    host: Mapped[str]
-    pid: Mapped[int]
-    pid_started: Mapped[int]
-    pid_space: Mapped[str]
-    """Boot id and pid namespace: a pid means something only within it."""
-    queues: Mapped[list[str]] = mapped_column(ARRAY(Text))
-    concurrency: Mapped[int]
-    started_at: Mapped[datetime] = mapped_column(server_default=NOW)
-    seen_at: Mapped[datetime] = mapped_column(server_default=NOW)
-    stopped_at: Mapped[datetime | None]
-
-
-class Throttle(Base):
-    """One cluster-wide rate limit: when the next claim may happen."""
-
-    __tablename__ = "throttle"
-
-    name: Mapped[str] = mapped_column(primary_key=True)
-    next_at: Mapped[datetime]
-
-
-class Pass(Base):
-    """The last run of each periodic job; its age is the health check."""
-
-    __tablename__ = "pass"
-
-    name: Mapped[str] = mapped_column(primary_key=True)
-    started_at: Mapped[datetime]
-    completed_at: Mapped[datetime | None]
-    seconds: Mapped[float | None]
-    detail: Mapped[str] = mapped_column(server_default=text("''"))

@@ -10,7 +10,8 @@ from models.journal import rescue, runs, submitting
 from models.migrations import head
 from models.states import BlockReason
 from ops import client, schema
-from tests.support.commands import Onward, Said, commands_here
+from tests.support.cli import Said
+from tests.support.commands import Onward, commands_here
 from tests.support.journal import Journal, Worker, at, row_of, submit_run
 
 AGENTS = "tests.agents.gated"

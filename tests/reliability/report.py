@@ -2,7 +2,6 @@
 
 import os
 import platform
-import subprocess
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from benchmarks import machine
 from models import database
 from tests.reliability.judging import Fell, Way
 from tests.reliability.kills import BEFORE, Instant
@@ -194,9 +194,9 @@ def _page(outcomes: Sequence[Outcome], circumstances: Circumstances) -> list[str
     return [
         "# Reliability",
         "",
-        f"* {circumstances.today}, commit {_commit()}, `{circumstances.command}`, seed {circumstances.seed}; anyone "
-        f'can repeat it: `make reliability ARGS="--kills {circumstances.kills}"`',
-        f"* {os.cpu_count()} cores ({_processor()}), {platform.system()} {platform.machine()}, Python "
+        f"* {circumstances.today}, commit {machine.commit()}, `{circumstances.command}`, seed {circumstances.seed}; "
+        f'anyone can repeat it: `make reliability ARGS="--kills {circumstances.kills}"`',
+        f"* {os.cpu_count()} cores ({machine.processor()}), {platform.system()} {platform.machine()}, Python "
         f"{platform.python_version()}; load average {before:.1f} when the session began and {after:.1f} when it "
         "ended, its own included",
         f"* PostgreSQL {circumstances.postgres} (fsync and synchronous_commit on), Valkey {circumstances.valkey}, "
@@ -219,23 +219,3 @@ def _page(outcomes: Sequence[Outcome], circumstances: Circumstances) -> list[str
 def _table(head: Sequence[object], rows: Iterable[Sequence[object]]) -> list[str]:
     lines = [head, ["---"] * len(head), *rows]
     return [f"| {' | '.join(map(str, line))} |" for line in lines]
-
-
-def _commit() -> str:
-    def git(*words: str) -> str:
-        told = subprocess.run(
-            ["git", *words], cwd=ROOT, capture_output=True, text=True, check=False
-        )
-        return told.stdout.strip()
-
-    changed = " and later changes" if git("status", "--porcelain", "--untracked-files=no") else ""
-    return f"{git('rev-parse', '--short', 'HEAD') or 'unknown'}{changed}"
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor() or "unknown"
-    found = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return found[0] if found else "unknown"

@@ -1,13 +1,10 @@
 """The command line in this process: what one command wrote, and its exit code."""
 
 import io
-import json
 import logging
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any
 
 import pytest
 
@@ -15,21 +12,7 @@ from models import database
 from models.settings import settings
 from ops.cli import run
 from tasks import registry
-
-
-@dataclass(frozen=True)
-class Said:
-    """What one command wrote."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        assert self.code == 0, self
-        return json.loads(self.out)
-
+from tests.support.cli import Said
 
 Onward = Callable[..., Said]
 
