@@ -33,7 +33,7 @@ def booked(run_id: str) -> list[tuple[str, int]]:
 def world(
     request: pytest.FixtureRequest, make_world: Callable[..., AbstractContextManager[World]]
 ) -> Iterator[World]:
-    armed = ",".join(f"{point}:kill@kill-{point}.write" for point in CLAIMS)
+    armed = ",".join(f"{point}:kill@book-{point}.write" for point in CLAIMS)
     sticky = str(request.param == "sticky")
     with make_world(agents="tests.agents.booking", env={"ONWARD_STICKY": sticky}) as world:
         create_table()
@@ -44,7 +44,7 @@ def world(
 
 @pytest.mark.parametrize("point", CLAIMS)
 def test_a_kill_leaves_one_row_and_one_completion(world: World, point: str) -> None:
-    run_id = world.start(f"kill-{point}", name="killed")
+    run_id = world.start(f"book-{point}", name="killed")
     world.wait_fired(point)
     world.wait_run(run_id)
     assert booked(run_id) == [("write", CLAIMS[point])]

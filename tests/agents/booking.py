@@ -132,8 +132,8 @@ def _plan(name: str) -> Canvas:
     return prepare.s(name) | write.s() | report.s()
 
 
-#: ``kill-P4`` and so on: one worker carries all.
-for _name in ("book", *(f"kill-{point}" for point in FailPoint)):
+#: ``book-P4`` and so on: one worker carries all.
+for _name in ("book", *(f"book-{point}" for point in FailPoint)):
     workflow(_name, version="1", steps=[prepare, write, report])(_plan)
 
 STEPS: "dict[str, Step[..., Any]]" = {

@@ -2,6 +2,8 @@
 
 import ast
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,6 +29,21 @@ def test_no_file_is_long() -> None:
     lengths = {path: len(path.read_text().splitlines()) for path in source.files(*PACKAGES)}
     long = [f"{path.relative_to(ROOT)}: {n}" for path, n in lengths.items() if n > FILE_LINES]
     assert not long, f"more than {FILE_LINES} lines, so a concept is missing: {long}"
+
+
+def test_the_agents_of_tests_can_be_loaded_together() -> None:
+    """One process serves one workflow of a name, and the whole suite is one process."""
+    names = [
+        f"tests.agents.{path.stem}"
+        for path in sorted((ROOT / "tests" / "agents").glob("*.py"))
+        if "workflow(" in path.read_text()
+    ]
+    code = f"from tasks import registry; print(len(registry.load_agents({','.join(names)!r})))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) > len(names)
 
 
 def test_no_function_is_long() -> None:

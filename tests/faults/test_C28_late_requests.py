@@ -53,7 +53,8 @@ def _landed(world: World, name: str) -> float:
     """When the first request landed, in seconds since 1970."""
     wait_until(lambda: world.fx.made(name) == 1, what=f"the request for {name} lands")
     at = float(world.fx.resources(name)[0]["made_at"])
-    assert at - world.fx.requests(name)[0]["at"] >= LANDS_AFTER
+    took = at - world.fx.requests(name)[0]["at"]
+    assert took > LANDS_AFTER - 0.1, "it landed before its time"  # a wall clock against a timer
     return at
 
 
