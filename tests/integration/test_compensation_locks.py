@@ -34,9 +34,12 @@ def test_who_waits_for_the_compensation_does_not_hold_the_run(
     )
     seen = lookups.begin(KEY, looker="looker-1")
     assert seen is not None
-    with journal.holding(
-        "SELECT 1 FROM compensation WHERE run_id = %s FOR UPDATE", claimed.run_id
-    ) as blocker, aside(lambda: way(seen)) as act:
+    with (
+        journal.holding(
+            "SELECT 1 FROM compensation WHERE run_id = %s FOR UPDATE", claimed.run_id
+        ) as blocker,
+        aside(lambda: way(seen)) as act,
+    ):
         wait_until(
             lambda: journal.one(
                 "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
