@@ -99,6 +99,7 @@ FROM (VALUES (1)) one LEFT JOIN LATERAL (
     WHERE l.run_id = %(run_id)s AND l.block_reason IS NOT NULL ORDER BY l.branch LIMIT 1
 ) stopped ON true
 WHERE r.run_id = %(run_id)s AND r.state IN ('failed', 'blocked') AND coalesce(r.hold, 'failed') = 'failed'
+  AND NOT EXISTS (SELECT 1 FROM compensation c WHERE c.run_id = %(run_id)s AND c.state = 'undoing')
 RETURNING 1"""
 
 
@@ -165,6 +166,14 @@ def _nothing_stopped(run_id: str) -> Refused | UnknownRun:
         return Refused(
             f"Run {run_id} is {found[0]}, and what it did is being undone: it cannot go on. "
             f"`onward runs compensate {run_id}` tries again what could not be undone."
+        )
+    undoing = database.fetch_one(
+        "SELECT 1 FROM compensation WHERE run_id = %(run_id)s AND state = 'undoing'",
+        {"run_id": run_id},
+    )
+    if undoing is not None:
+        return Refused(
+            f"Run {run_id} is {found[0]}, and effects of it are being undone: try again once that is over."
         )
     if found[1] == Hold.FAILED and found[0] == RunState.RUNNING:
         return Refused(
