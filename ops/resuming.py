@@ -54,6 +54,7 @@ class BatchPreview:
         str, ...
     ] = ()  #: stopped runs about whose effects the outside world is asked first
     questions: tuple[str, ...] = ()  #: what it is asked, effect by effect
+    unseen: tuple[str, ...] = ()  #: untracked steps among ``again``: run again, whatever they did
     left: tuple[str, ...] = ()  #: stay stopped, with the reason
     moving: tuple[str, ...] = ()
 
@@ -191,6 +192,11 @@ def _preview(batch_id: str, *, again: RunState, advice: str) -> BatchPreview:
         batch_id=batch_id, reused=ids(RunState.COMPLETED),
         steps_reused=sum(run.completed_steps for run in found), again=ids(again),
         asked=tuple(run.run_id for run in asked), questions=_questions(doubts),
+        unseen=tuple(
+            f"{run_id}: {step_key}" for run_id, step_key in overview.untracked_stopped(
+                [run.run_id for run in found if run.state == again]
+            )
+        ),
         left=(
             *_left(found, stays, advice=advice),
             *_left(undoing, {RunState.BLOCKED}, advice="`onward runs compensate` tries again"),

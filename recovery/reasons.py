@@ -26,6 +26,7 @@ class BranchFacts:
     block_reason: str | None
     error: str | None
     progress: str | None = None
+    untracked: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,16 +87,17 @@ def explain(
 ) -> Reason:  # fmt: skip
     """The reason of the branch that matters most: what needs a person first, then what needs time."""
     if state in (RunState.BLOCKED, RunState.FAILED):
-        return _of_stopped(state, reason, detail=detail, doubts=doubts)
+        stopped = _of_stopped(state, reason, detail=detail, doubts=doubts)
+        if undoing is None or undoing.state != "blocked" or hold == Hold.COMPENSATE:
+            return stopped
+        beside = _of_undoing(undoing, [one for one in doubts if one.is_undo], served=served)
+        return Reason(stopped.word, f"{stopped.sentence} {beside.sentence}", stuck=True)
     if undoing is not None:
         return _of_undoing(undoing, doubts, served=served)
     if state in (RunState.COMPLETED, RunState.CANCELLED, RunState.COMPENSATED):
         return Reason(state, f"The run is {state}.")
     if hold == Hold.CANCEL:
-        asked = f" {_of_doubt(doubts[0], served).sentence}" if doubts else ""
-        return Reason(
-            "cancelling", f"Cancelled; steps in the air end or are reconciled first.{asked}"
-        )
+        return _of_cancelling(branches, doubts, served=served)
     moving = [branch for branch in branches if branch.missing == 0]
     if hold == Hold.FAILED:  # what is pending stays so: the reason is what failed, or still runs
         moving = [branch for branch in moving if branch.state != StepState.PENDING]
@@ -185,6 +187,16 @@ def _of_doubt(doubt: DoubtFacts, served: Collection[str]) -> Reason:
     )
 
 
+def _of_cancelling(
+    branches: Sequence[BranchFacts], doubts: Sequence[DoubtFacts], *, served: Collection[str]
+) -> Reason:
+    found = [_of_doubt(doubt, served) for doubt in doubts]
+    found += [_unasked(one) for one in branches if _is_unasked(one, served)]
+    asked = min(found, key=lambda one: not one.stuck, default=Reason("cancelling", ""))
+    told = f"Cancelled; steps in the air end or are reconciled first. {asked.sentence}".rstrip()
+    return Reason(asked.word if asked.stuck else "cancelling", told, asked.stuck)
+
+
 def _of_undoing(
     undoing: UndoFacts, doubts: Sequence[DoubtFacts], *, served: Collection[str]
 ) -> Reason:
@@ -193,7 +205,7 @@ def _of_undoing(
         told = _for_person(waiting) if waiting else str(undoing.error)
         return Reason("compensation_failed", f"Undoing its effects is blocked: {told}", stuck=True)
     if doubts:
-        found = _of_doubt(doubts[0], served)
+        found = min((_of_doubt(one, served) for one in doubts), key=lambda one: not one.stuck)
         return Reason(found.word, f"Its effects are being undone; {found.sentence}", found.stuck)
     if undoing.queue not in served and not undoing.doing:
         return Reason(
@@ -234,12 +246,28 @@ def _of_unknown(
     branch: BranchFacts, step: str, *, served: Collection[str], doubts: Sequence[DoubtFacts]
 ) -> Reason:
     own = [doubt for doubt in doubts if doubt.step_key == branch.step_key and not doubt.is_undo]
+    if not own and _is_unasked(branch, served):
+        return _unasked(branch)
     if not own:
         return Reason("unknown", f"{step} lost its owner ({branch.error}); the next sweep decides.")
     first = min(own, key=lambda doubt: (doubt.person is None, doubt.due_in))
     found = _of_doubt(first, served)
     more = f" And {len(own) - 1} more of its effects." if len(own) > 1 else ""
     return Reason(found.word, f"{step}: {found.sentence}{more}", found.stuck)
+
+
+def _is_unasked(branch: BranchFacts, served: Collection[str]) -> bool:
+    """An untracked step without a look-up is blocked by the sweep; one that has one is asked where its code is."""
+    unknown = branch.state == StepState.UNKNOWN and branch.block_reason is None
+    return unknown and branch.untracked and branch.queue not in served
+
+
+def _unasked(branch: BranchFacts) -> Reason:
+    return Reason(
+        "no_worker", f"step {branch.step_key!r} lost its owner, and whether it was done is asked by a worker of queue "
+        f"{branch.queue!r}; none is alive: start one that has this version of the workflow in ONWARD_AGENTS.",
+        stuck=True,
+    )  # fmt: skip
 
 
 def _of_pending(branch: BranchFacts, step: str, served: Collection[str]) -> Reason:

@@ -153,7 +153,7 @@ class Ledger:
     def _go_past_refusals(self) -> None:
         """The body asks on after a refusal: that is its answer from here on, also for later attempts."""
         with self._changed:
-            passed = self._refused[:] if self._order.is_own else []
+            passed = [key for key in self._refused if self._order.has_gone_past(key)]
         if not passed:
             return
         try:
@@ -165,7 +165,7 @@ class Ledger:
         except JournalError as error:
             raise self._note(AttemptLost(str(error))) from error
         with self._changed:
-            del self._refused[: len(passed)]
+            self._refused = [key for key in self._refused if key not in passed]
 
     def _perform(self, tool: Tool[Any, Any], request: Any, key: str) -> Any:
         with self._changed:

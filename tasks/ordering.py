@@ -22,6 +22,7 @@ class Order:
         self._thread: int | None = None
         self._task: asyncio.Task[object] | None = None
         self.given: set[str] = set()
+        self._askers: dict[str, asyncio.Task[object] | None] = {}
 
     def enter(self) -> None:
         """From here on, calls of this thread and asyncio task are the body's own, in its order."""
@@ -31,6 +32,14 @@ class Order:
     def is_own(self) -> bool:
         """Whether this thread and asyncio task are the body's own."""
         return (threading.get_ident(), _task_now()) == (self._thread, self._task)
+
+    def has_gone_past(self, key: str) -> bool:
+        """Whether whoever asks now has caught what became of this call: the body, or the same asyncio task.
+
+        A thread says nothing: one of a pool goes on to another's work after an error that it handed over.
+        """
+        asker = _task_now()
+        return self.is_own or (asker is not None and self._askers.get(key) is asker)
 
     def key(self, tool: str, name: str | None) -> str:
         """The key of the next call of a tool. Raises before anything is sent."""
@@ -48,6 +57,7 @@ class Order:
             self._counts[tool] += 1
             key = idempotency_key(self._run_id, self._step_key, tool, self._counts[tool])
             self.given.add(key)
+            self._askers[key] = self._task
         return key
 
     def _named(self, tool: str, name: str) -> str:
@@ -59,6 +69,7 @@ class Order:
                     f"name stands for one effect, so nothing was sent: give the second call a name of its own."
                 )
             self.given.add(key)
+            self._askers[key] = _task_now()
         return key
 
 

@@ -52,9 +52,27 @@ pardoned AS (
       AND (o.only_keys IS NULL OR e.undoes = ANY(o.only_keys))
 )"""
 
+#: What is to be undone is not sent again under its key: unless somebody is sending it now, it is looked up.
+_ASKED_FIRST: LiteralString = """
+asked_first AS (
+    UPDATE effect e SET state = 'unknown', doubted_at = coalesce(e.doubted_at, onward_now()),
+        due_at = onward_now(), resend_until = least(e.resend_until, onward_now()), revision = e.revision + 1
+    FROM opening o
+    WHERE e.run_id = o.run_id AND e.undoes IS NULL AND e.key = ANY(%(keys)s::text[])
+      AND e.state IN ('intended', 'unknown') AND e.resend_until > onward_now() AND NOT EXISTS (
+          SELECT 1 FROM live l WHERE l.run_id = e.run_id AND l.branch = e.branch
+          AND l.step_key = e.step_key AND l.owner IS NOT NULL)
+    RETURNING e.run_id, e.step_key, e.token, e.key
+), told_first AS (
+    INSERT INTO event (run_id, step_key, token, kind, detail)
+    SELECT run_id, step_key, token, 'effect_unknown', key || ': it is to be undone, and may have happened'
+    FROM asked_first
+)"""
+
 _LOCKED: LiteralString = """
 WITH first AS MATERIALIZED (
-    SELECT 1 FROM effect WHERE run_id = %(run_id)s AND undoes IS NOT NULL AND person IS NOT NULL
+    SELECT 1 FROM effect WHERE run_id = %(run_id)s AND (undoes IS NOT NULL AND person IS NOT NULL
+        OR undoes IS NULL AND key = ANY(%(keys)s::text[]) AND state IN ('intended', 'unknown'))
     ORDER BY key FOR NO KEY UPDATE
 ), before AS MATERIALIZED (
     SELECT c.* FROM compensation c, (SELECT count(*) FROM first) locked WHERE c.run_id = %(run_id)s
@@ -85,7 +103,7 @@ _SINGLE: LiteralString = f"""{_LOCKED}, opening AS (
     WHERE r.run_id = %(run_id)s AND r.state IN ('completed', 'failed', 'blocked', 'cancelled')
       AND r.hold IS DISTINCT FROM 'compensate'
       AND NOT coalesce(b.state = 'undoing' AND b.only_keys @> %(keys)s::text[], false)
-), {undo_sql.OPENED}, {_PARDONED}
+), {undo_sql.OPENED}, {_PARDONED}, {_ASKED_FIRST}
 SELECT 1 FROM opening"""
 
 #: Due, nobody is at it, and nothing has to come to rest first. Stamped ahead, so that a lost message is sent

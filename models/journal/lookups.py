@@ -113,11 +113,6 @@ UPDATE live l SET error = %(shown)s, error_type = 'effect_unknown', revision = l
 WHERE l.run_id = %(run_id)s AND l.branch = %(branch)s AND l.step_key = %(step_key)s AND l.state = 'unknown'
   AND l.block_reason IS NULL"""
 
-#: What is being undone waits for it, or is stopped by it.
-_TELL_DOER: LiteralString = """
-UPDATE compensation SET due_at = onward_now(), revision = revision + 1
-WHERE run_id = %(run_id)s AND state = 'undoing'"""
-
 _DIED: LiteralString = """
 WITH done AS (
     UPDATE effect e SET looker = NULL, looker_until = NULL, error = %(said)s, revision = e.revision + 1,
@@ -194,11 +189,11 @@ def ask_person(effect: OpenEffect, *, said: str) -> bool:
     with waking.step_locked(effect.run_id, effect.branch):
         facts = {"kind": "effect_needs_person", "said": said}
         row = database.fetch_one(_PERSON, _guard(effect) | facts)
+        if row is not None:
+            waking.tell_doer(effect.run_id)
         if row is not None and effect.undoes is None:
             detail = doubts.stopped_by(effect.key, tool=effect.tool, why=said)
             doubts.block(**_where(effect), detail=detail, rewound=row[0])
-        if row is not None:
-            database.fetch(_TELL_DOER, _where(effect))
     return row is not None
 
 

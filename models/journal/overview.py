@@ -1,6 +1,6 @@
 """Batches, workers and the database itself at a glance. Reads only."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -121,6 +121,16 @@ def queues_in_use() -> dict[str, int]:
         {},
     )
     return {row[0]: row[1] for row in rows}
+
+
+def untracked_stopped(run_ids: Collection[str]) -> list[tuple[str, str]]:
+    """(run, step) of stopped steps of these runs that a retry would repeat unseen by Onward."""
+    rows = database.fetch(
+        "SELECT run_id, step_key FROM live WHERE run_id = ANY(%(run_ids)s) AND untracked AND missing = 0"
+        " AND state <> 'running' AND (state = 'failed' OR block_reason IS NOT NULL) ORDER BY run_id, branch",
+        {"run_ids": list(run_ids)},
+    )
+    return [(row[0], row[1]) for row in rows]
 
 
 def epoch() -> float:

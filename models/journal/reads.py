@@ -56,7 +56,7 @@ SELECT r.run_id, r.state, r.hold, r.reason, r.detail, l.step_key, l.state, l.mis
        l.failures, extract(epoch FROM l.due_at - onward_now())::float8,
        extract(epoch FROM l.lease_expires_at - onward_now())::float8,
        extract(epoch FROM onward_now() - l.claimed_at)::float8, l.worker, l.publications, l.block_reason,
-       l.error, l.progress_done, l.progress_total, l.progress_note
+       l.error, l.progress_done, l.progress_total, l.progress_note, l.untracked
 FROM run r LEFT JOIN live l ON l.run_id = r.run_id"""
 
 _OF_RUN: LiteralString = f"{_FACTS} WHERE r.run_id = %(run_id)s ORDER BY l.branch"
@@ -65,11 +65,14 @@ _OF_RUN: LiteralString = f"{_FACTS} WHERE r.run_id = %(run_id)s ORDER BY l.branc
 _STUCK: LiteralString = f"""{_FACTS}
 WHERE r.state = 'blocked' OR (r.state IN ('pending', 'running', 'waiting') AND (l.run_id IS NULL
     OR l.state = 'pending' AND l.missing = 0 AND l.due_at <= onward_now() AND l.queue <> ALL(%(served)s)
+    OR l.state = 'unknown' AND l.untracked AND l.block_reason IS NULL AND l.queue <> ALL(%(served)s)
     OR l.state = 'unknown' AND EXISTS (
         SELECT 1 FROM effect e WHERE e.run_id = l.run_id AND e.step_key = l.step_key AND e.state = 'unknown'
         AND (e.person IS NOT NULL OR e.queue <> ALL(%(served)s)))))
     OR EXISTS (SELECT 1 FROM compensation c WHERE c.run_id = r.run_id
-               AND (c.state = 'blocked' OR c.state = 'undoing' AND c.queue <> ALL(%(served)s)))
+               AND (c.state = 'blocked' OR c.state = 'undoing' AND (c.queue <> ALL(%(served)s) OR EXISTS (
+                   SELECT 1 FROM effect e WHERE e.run_id = c.run_id AND e.state = 'unknown'
+                   AND e.queue <> ALL(%(served)s)))))
 ORDER BY r.run_id, l.branch LIMIT %(limit)s"""
 
 #: What people are told of effects in doubt. The last look is told by its event, which begins with the key.

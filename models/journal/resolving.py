@@ -65,7 +65,7 @@ WITH done AS (
         doubted_at = onward_now(), looker = NULL, looker_until = NULL, earlier_doubt = false,
         revision = e.revision + 1
     WHERE e.key = %(key)s AND NOT ({_OWNED}) AND NOT {_CONTRADICTED}
-      AND NOT (e.state = 'absent' AND e.request_digest IS NULL)
+      AND NOT (e.state = 'absent' AND e.request_digest IS NULL AND e.person IS NULL)
     RETURNING e.*
 ), told AS (
     INSERT INTO event (run_id, step_key, token, kind, detail, actor)
@@ -152,17 +152,18 @@ def _resolve(
         "key": key, "by": by, "reason": reason, "told": f"{key}: {printable(finding)}: {reason}", **facts,
     }  # fmt: skip
     where = database.fetch_one(
-        "SELECT run_id, branch, step_key FROM effect WHERE key = %(key)s", params
+        "SELECT run_id, branch, step_key, undoes FROM effect WHERE key = %(key)s", params
     )
     if where is None:
         raise _moved_on(key)
-    run_id, branch, step_key = where
+    run_id, branch, step_key, undoes = where
     with waking.step_locked(run_id, branch):
         row = database.fetch_one(statement, params)
         if row is None:
             raise _moved_on(key)
         stopped = {"run_id": run_id, "branch": branch, "step_key": step_key}
-        database.fetch(_SEND_BACK, {**stopped, "by": by, "freed": statement is _FREE})
+        if undoes is None:
+            database.fetch(_SEND_BACK, {**stopped, "by": by, "freed": statement is _FREE})
         waking.go_on(run_id, branch, step_key)
     return Resolved(key, row[0], row[1], finding, row[2])
 
@@ -186,7 +187,7 @@ def _moved_on(key: str) -> Refused:
 def _standing(key: str, view: stories.EffectView) -> str:
     row = database.fetch_one(
         f"SELECT {_OWNED}, e.looker IS NOT NULL AND e.looker_until > onward_now(),"
-        " e.state = 'absent' AND e.request_digest IS NULL,"
+        " e.state = 'absent' AND e.request_digest IS NULL AND e.person IS NULL,"
         " (SELECT v.result FROM effect_evidence v WHERE v.key = e.key ORDER BY v.at DESC LIMIT 1)"
         " FROM effect e WHERE e.key = %(key)s",
         {"key": key},

@@ -80,21 +80,27 @@ def send_back(run_id: str, *, by: str) -> list[str]:
             " WHERE run_id = %(run_id)s AND state = 'absent' AND undoes IS NULL",
             {"run_id": run_id},
         )
-        row = link.execute(
-            """
-            UPDATE run SET hold = NULL, reason = NULL, detail = NULL, finished_at = NULL,
-                state = CASE WHEN started_at IS NULL THEN 'pending' ELSE 'running' END,
-                revision = revision + 1
-            WHERE run_id = %(run_id)s AND state IN ('failed', 'blocked')
-              AND coalesce(hold, 'failed') = 'failed'
-            RETURNING 1""",
-            {"run_id": run_id},
-        ).fetchone()
+        row = link.execute(_SENT_BACK, {"run_id": run_id}).fetchone()
         if row is None or not rows:
             raise _nothing_stopped(run_id)
         for (step_key,) in rows:
             events.record(run_id, "step_sent_back", step_key=step_key, actor=by)
     return [row[0] for row in rows]
+
+
+#: What waits for a person's word about an effect stays blocked, and its run shows that.
+_SENT_BACK: LiteralString = """
+UPDATE run r SET hold = NULL, reason = stopped.block_reason, detail = stopped.error, finished_at = NULL,
+    state = CASE WHEN stopped.block_reason IS NOT NULL THEN 'blocked'
+                 WHEN r.started_at IS NULL THEN 'pending' ELSE 'running' END,
+    revision = r.revision + 1
+FROM (VALUES (1)) one LEFT JOIN LATERAL (
+    SELECT l.block_reason, l.error FROM live l
+    WHERE l.run_id = %(run_id)s AND l.block_reason IS NOT NULL ORDER BY l.branch LIMIT 1
+) stopped ON true
+WHERE r.run_id = %(run_id)s AND r.state IN ('failed', 'blocked') AND coalesce(r.hold, 'failed') = 'failed'
+  AND NOT EXISTS (SELECT 1 FROM compensation c WHERE c.run_id = %(run_id)s AND c.state = 'undoing')
+RETURNING 1"""
 
 
 #: A failed run whose workflow says so goes straight on to being compensated: nobody sees it failed before.
@@ -152,10 +158,22 @@ def _nothing_stopped(run_id: str) -> Refused | UnknownRun:
         return UnknownRun(f"There is no run {run_id!r}; `onward runs list` shows those that exist.")
     if found[1] == Hold.CANCEL:
         return Refused(f"Run {run_id} was cancelled, which is for good: submit a new run instead.")
+    if found[0] == RunState.COMPENSATED:
+        return Refused(
+            f"What run {run_id} did was undone, which is for good: submit a new run instead."
+        )
     if found[1] == Hold.COMPENSATE:
         return Refused(
             f"Run {run_id} is {found[0]}, and what it did is being undone: it cannot go on. "
             f"`onward runs compensate {run_id}` tries again what could not be undone."
+        )
+    undoing = database.fetch_one(
+        "SELECT 1 FROM compensation WHERE run_id = %(run_id)s AND state = 'undoing'",
+        {"run_id": run_id},
+    )
+    if undoing is not None:
+        return Refused(
+            f"Run {run_id} is {found[0]}, and effects of it are being undone: try again once that is over."
         )
     if found[1] == Hold.FAILED and found[0] == RunState.RUNNING:
         return Refused(

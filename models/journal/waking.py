@@ -8,7 +8,7 @@ Both parts run in the transaction that resolves the effect:
 
 The lock comes first and the statements after it see what others committed meanwhile. In one statement, two
 effects of a step that are resolved at the same moment would each see the other in doubt, and nobody would
-wake the step. Rows are locked in the order live, effect, run, as ``effects.intend`` does.
+wake the step. Rows are locked in the order live, effect, compensation, run, as everywhere.
 """
 
 from collections.abc import Iterator
@@ -39,12 +39,17 @@ def go_on(run_id: str, branch: str, step_key: str) -> None:
     """
     params = {"run_id": run_id, "branch": branch, "step_key": step_key}
     database.fetch(_WAKE, params)
+    tell_doer(run_id)
     database.fetch("SELECT 1 FROM run WHERE run_id = %(run_id)s FOR NO KEY UPDATE", params)
     database.fetch(_UNBLOCK, params)
+
+
+def tell_doer(run_id: str) -> None:
+    """What is being undone waits for what is resolved now, or is stopped by it. Before the run is locked."""
     database.fetch(
         "UPDATE compensation SET due_at = onward_now(), revision = revision + 1"
         " WHERE run_id = %(run_id)s AND state = 'undoing'",
-        params,
+        {"run_id": run_id},
     )
 
 

@@ -131,6 +131,10 @@ def _show_preview(plan: BatchPreview, verb: str) -> None:
         ("under way", f"{len(plan.moving)} runs; steps without a live owner are taken over by the sweep"),
         ("left stopped", f"{len(plan.left)} runs"),
     ))  # fmt: skip
+    for step in plan.unseen[:_SHOWN]:
+        say(f"  repeats {step} (untracked: look yourself what it did)")
+    if len(plan.unseen) > _SHOWN:
+        say(f"  and {len(plan.unseen) - _SHOWN} more untracked steps")
     for question in plan.questions[:_SHOWN]:
         say(f"  asks {question}")
     for reason in plan.left[:_SHOWN]:

@@ -175,6 +175,19 @@ def test_a_block_is_told_with_its_reason(worker: Worker, journal: Journal) -> No
     assert "can be sent back" in resuming.retry_batch(plan, by="me").refused[run.run_id]
 
 
+def test_a_batch_says_which_untracked_steps_it_would_repeat(
+    worker: Worker, journal: Journal
+) -> None:
+    run = client.submit("greet", name="you", batch_id="b")
+    claimed = worker.claim(run.run_id, "greet", workflow="greet")
+    assert claimed is not None
+    worker.interrupt(claimed)
+    journal.make(run.run_id, untracked=True)
+    rescue.block(journal.ref(run.run_id), BlockReason.UNTRACKED_STEP, detail="look", failed=False)
+    assert resuming.preview_recovery("b").unseen == (f"{run}: greet",)
+    assert resuming.preview_retry("b").unseen == ()
+
+
 def test_cancelling_twice_is_one_cancellation(worker: Worker) -> None:
     run = client.submit("greet", name="you")
     first = run.cancel(by="me", reason="a mistake")

@@ -5,12 +5,23 @@ from collections.abc import Iterator
 import pytest
 
 from models.ids import undo_key
-from models.journal import compensations, effects, rescue, resolving, runs, undoing
+from models.journal import (
+    compensations,
+    effects,
+    lookups,
+    rescue,
+    resolving,
+    runs,
+    undoing,
+)
 from models.journal.compensations import request
 from models.journal.effect_values import GivenUp, Recorded
 from models.journal.errors import LeaseLost, Refused
+from models.journal.values import BranchRef
+from models.states import BlockReason
+from tasks import group
 from tests.support.intents import SENDER, asking
-from tests.support.journal import Journal
+from tests.support.journal import Journal, at
 from tests.support.shelf import SHELF, Mail, PutByKey, ask, did, failed_run
 from tests.support.threads import at_once
 from tests.support.toys import Worker, row_of, submit_run
@@ -169,7 +180,9 @@ def test_what_was_undone_is_not_there_to_be_built_upon(journal: Journal) -> None
     doing = undoing.begin(run_id, start_id="start-1")
     assert doing is not None
     (target,) = undoing.to_undo(doing)
-    runs.send_back(run_id, by="ada")
+    # `runs.send_back` refuses while it goes on, but for a request that comes at the same moment.
+    journal.make(run_id, state="pending")
+    journal.look.execute("UPDATE run SET state = 'running', hold = NULL, finished_at = NULL")
     again = worker.take(run_id, "a")
     assert isinstance(effects.intend(intent, again, SENDER), Recorded)
     undo = undoing.undo_of(target, doing)
@@ -178,3 +191,45 @@ def test_what_was_undone_is_not_there_to_be_built_upon(journal: Journal) -> None
     assert isinstance(met, GivenUp)
     assert "undone" in met.reason
     assert undo_key("run:a:1") == undo.key
+
+
+def test_a_run_does_not_go_on_while_effects_it_stands_on_are_being_undone(
+    journal: Journal,
+) -> None:
+    """It would be given the result of an effect that is taken away a moment later."""
+    run_id, keys = failed_run((PutByKey(), "one"))
+    compensations.request(run_id, by="ada", reason="wrong", only=keys)
+    before = journal.image()
+    with pytest.raises(
+        Refused, match="effects of it are being undone: try again once that is over"
+    ):
+        runs.send_back(run_id, by="bob")
+    assert journal.image() == before
+    journal.look.execute("UPDATE compensation SET state = 'blocked'")
+    assert runs.send_back(run_id, by="bob") == ["b"]
+
+
+def test_what_may_have_happened_and_nobody_sends_again_is_looked_up_first(journal: Journal) -> None:
+    """Its key is still honoured, but its step has stopped: nothing else would ever decide it."""
+    claimed = Worker().take(submit_run(row_of("a", "b")), "a")
+    key = ask(claimed, PutByKey(), "one")
+    Worker().interrupt(claimed)
+    ref = journal.ref(claimed.run_id)
+    assert rescue.block(ref, BlockReason.IDEMPOTENCY_CONFLICT, detail="another", failed=True)
+    assert lookups.take_due(limit=10) == []
+    compensations.request(claimed.run_id, by="ada", reason="wrong", only=[key])
+    assert [due for _, due, _ in lookups.take_due(limit=10)] == [key]
+    assert "effect_unknown" in journal.events(claimed.run_id)
+
+
+def test_what_is_being_sent_is_its_owner_s_also_when_it_is_to_be_undone(journal: Journal) -> None:
+    run_id = submit_run(group(at("m0"), at("m1")) | at("z"))
+    worker = Worker()
+    worker.interrupt(worker.take(run_id, "m0", "0/1.0"))
+    claimed = worker.take(run_id, "m1", "0/1.1")
+    key = ask(claimed, PutByKey(), "one")
+    (step,) = rescue.unknown_steps(limit=10, run_id=run_id)
+    ref = BranchRef(run_id, step.branch, step.revision)
+    assert rescue.block(ref, BlockReason.POISON_STEP, detail="it kills", failed=True)
+    compensations.request(run_id, by="ada", reason="wrong", only=[key])
+    effects.settle(key, claimed, result='"kept"')

@@ -1,6 +1,7 @@
 """A refusal that a body caught and went on from is its answer for good, in every later attempt."""
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Coroutine, Iterator
 
 import pytest
 
@@ -183,3 +184,89 @@ def test_a_secret_in_the_service_s_answer_is_struck_out(
     assert "***" in kept
     assert "s3cret" not in kept
     assert ledger.strike("about s3cret-1") == "about ***"
+
+
+@pytest.mark.parametrize("state", ["absent", "refused"])
+def test_a_tool_that_did_nothing_may_be_dropped(
+    journal: Journal, claimed: Claimed, monkeypatch: pytest.MonkeyPatch, state: str
+) -> None:
+    """Nothing could be done again, and no command would ever clear the block."""
+    DESK.then(raises(Refused("not now")))
+    with pytest.raises(Refused):
+        context(claimed).call(Queryable(), Wanted())
+    journal.look.execute("UPDATE effect SET state = %s", (state,))
+    later = again(journal, claimed)
+    known = {name: one for name, one in tool_registry.tools().items() if name != "desk.queryable"}
+    monkeypatch.setattr(tool_registry, "_tools", known)
+    assert context(later).call(Idempotent(), Wanted()) == Made("res-2")
+
+
+def test_a_dropped_tool_whose_refusal_was_a_choice_still_counts(
+    journal: Journal, claimed: Claimed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    DESK.then(raises(CardDeclined(NO_FUNDS, card="1")))
+    with pytest.raises(CardDeclined):
+        context(claimed).call(Queryable(), Wanted())
+    journal.look.execute("UPDATE effect SET passed = true")
+    later = again(journal, claimed)
+    known = {name: one for name, one in tool_registry.tools().items() if name != "desk.queryable"}
+    monkeypatch.setattr(tool_registry, "_tools", known)
+    with pytest.raises(EffectBlocked):
+        context(later).call(Idempotent(), Wanted())
+
+
+def pay_beside(ctx: Context, who: str) -> Coroutine[None, None, Made]:
+    async def paying() -> Made:
+        try:
+            return await ctx.acall(Queryable(), Wanted(1), name=f"{who}-first")
+        except CardDeclined:
+            return await ctx.acall(Queryable(), Wanted(2), name=f"{who}-second")
+
+    return paying()
+
+
+def gathered(claimed: Claimed, *who: str) -> list[Made]:
+    ledger = a_ledger(claimed)
+    ctx = context(claimed, ledger)
+
+    async def body() -> list[Made]:
+        ledger.enter_task()
+        return list(await asyncio.gather(*(pay_beside(ctx, one) for one in who)))
+
+    return asyncio.run(body())
+
+
+def test_a_choice_made_in_a_task_of_its_own_stands_as_well(
+    journal: Journal, claimed: Claimed
+) -> None:
+    DESK.then(raises(CardDeclined(NO_FUNDS, card="1")))
+    paid = gathered(claimed, "ada")
+    assert gathered(again(journal, claimed), "ada") == paid
+    assert [request.servers for _, request in DESK.calls] == [1, 2]
+
+
+def test_a_task_s_call_goes_past_no_refusal_of_another_task(
+    journal: Journal, claimed: Claimed
+) -> None:
+    """The other may still fail of its refusal, and is asked again in the next attempt."""
+    ledger = a_ledger(claimed)
+    ctx = context(claimed, ledger)
+    refused = asyncio.Event()
+
+    async def fails() -> None:
+        DESK.then(raises(Refused("no")))
+        try:
+            await ctx.acall(Queryable(), Wanted(), name="fails")
+        finally:
+            refused.set()
+
+    async def asks() -> None:
+        await refused.wait()
+        await ctx.acall(Queryable(), Wanted(2), name="asks")
+
+    async def body() -> None:
+        ledger.enter_task()
+        await asyncio.gather(fails(), asks(), return_exceptions=True)
+
+    asyncio.run(body())
+    assert journal.one("SELECT passed FROM effect WHERE state = 'refused'") is False

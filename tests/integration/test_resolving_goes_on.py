@@ -12,6 +12,7 @@ from models.journal.resolving import Resolved
 from models.journal.values import Claimed
 from models.states import BlockReason
 from tests.support.deciding import (
+    LOOK_WHO,
     OTHER,
     abandon,
     absent,
@@ -179,3 +180,53 @@ def test_a_retry_does_not_answer_for_a_person(journal: Journal, reason: str) -> 
     with pytest.raises(Refused):
         runs.send_back(claimed.run_id, by="alice")
     assert journal.live(claimed.run_id)["block_reason"] == reason
+
+
+def test_a_retry_of_one_branch_leaves_the_block_of_another_to_be_seen(journal: Journal) -> None:
+    claimed = needs_person(journal)
+    journal.look.execute(
+        "INSERT INTO live (run_id, branch, step_key, queue, state, block_reason, error)"
+        " VALUES (%s, '0/1.0', 'b', 'q', 'failed', 'poison_step', 'it kills')",
+        (claimed.run_id,),
+    )
+    assert runs.send_back(claimed.run_id, by="alice") == ["b"]
+    run = journal.run(claimed.run_id)
+    assert (run["state"], run["reason"]) == ("blocked", "unknown_effect")
+    assert run["detail"] == f"{KEY}: {LOOK_WHO}"
+    absent()
+    run = journal.run(claimed.run_id)
+    assert (run["state"], run["reason"], run["detail"]) == ("running", None, None)
+
+
+def test_an_undo_that_did_not_happen_does_not_send_a_conflicting_step_back(
+    journal: Journal,
+) -> None:
+    claimed = undoing(journal, doer_until="2000-01-01Z")
+    journal.look.execute(
+        "INSERT INTO live (run_id, branch, step_key, queue, state, block_reason, error)"
+        " VALUES (%s, '0', 'a', 'q', 'failed', 'idempotency_conflict', 'another request')"
+        " ON CONFLICT (run_id, branch) DO UPDATE SET step_key = 'a', state = 'failed',"
+        " block_reason = excluded.block_reason",
+        (claimed.run_id,),
+    )
+    absent(UNDO)
+    assert journal.live(claimed.run_id)["state"] == "failed"
+
+
+def test_what_is_asked_of_a_person_again_may_be_absent_again(journal: Journal) -> None:
+    """An undo that was freed before, and then given up, is as much a person's as at first."""
+    undoing(journal, doer_until="2000-01-01Z")
+    absent(UNDO)
+    with pytest.raises(Refused, match="its key is free"):
+        absent(UNDO)
+    put(journal, key=UNDO, person="5 goes at it ended their process")
+    absent(UNDO)
+    assert effect(journal, UNDO)["person"] is None
+
+
+def test_a_compensated_run_is_said_to_be_over(journal: Journal) -> None:
+    claimed = at_work()
+    Worker().fail(claimed)
+    journal.look.execute("UPDATE run SET state = 'compensated', hold = 'compensate'")
+    with pytest.raises(Refused, match="was undone, which is for good: submit a new run"):
+        runs.send_back(claimed.run_id, by="alice")

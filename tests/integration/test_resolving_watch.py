@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from models.journal import effects
+from models.journal import effects, runs
 from models.journal.values import Claimed
 from recovery import watch
 from tests.support.intents import KEY, asking, at_work, put, send
@@ -97,3 +97,45 @@ def test_effects_of_one_run_are_not_anothers(journal: Journal) -> None:
     other = at_work()
     send(other, asking("other"))
     assert watch.why(other.run_id).word == "running"
+
+
+def test_an_untracked_step_that_nobody_asks_about(journal: Journal) -> None:
+    """Its look-up is asked where its code is: without a worker no sweep ever decides it."""
+    claimed = at_work()
+    Worker().interrupt(claimed)
+    journal.make(claimed.run_id, untracked=True, due_at="2100-01-01Z")
+    (reason,) = watch.stuck_runs().values()
+    assert reason.word == "no_worker"
+    assert "'a'" in reason.sentence
+    assert "'steps.toy@1'" in reason.sentence
+    serve(journal)
+    assert watch.stuck_runs() == {}
+    assert watch.why(claimed.run_id).word == "unknown"
+
+
+def test_a_cancelled_run_whose_effect_nobody_looks_up(journal: Journal) -> None:
+    claimed = in_doubt(journal)
+    runs.cancel(claimed.run_id, by="ada", reason="no", cancellation_id="c")
+    (reason,) = watch.stuck_runs().values()
+    assert reason.word == "no_worker"
+    assert reason.sentence.startswith("Cancelled;")
+    serve(journal)
+    assert watch.stuck_runs() == {}
+    assert watch.why(claimed.run_id).word == "cancelling"
+
+
+def test_a_compensation_whose_first_question_nobody_asks(journal: Journal) -> None:
+    claimed = in_doubt(journal)
+    journal.look.execute("UPDATE run SET state = 'compensating', hold = 'compensate'")
+    serve(journal, "another")
+    compensate(journal, claimed.run_id, queue="another")
+    assert watch.stuck_runs()[claimed.run_id].word == "no_worker"
+
+
+def test_a_blocked_undo_beside_a_failed_run_is_named_too(journal: Journal) -> None:
+    run_id = submit_run(at("a"))
+    worker = Worker()
+    worker.fail(worker.take(run_id, "a"))
+    compensate(journal, run_id, state="blocked", error="no such order")
+    reason = watch.why(run_id)
+    assert reason.sentence.endswith("Undoing its effects is blocked: no such order")
