@@ -18,7 +18,14 @@ from models.journal.values import Claimed
 from models.states import BlockReason, EffectClass
 from tasks import patience
 from tasks.asking import Attempt, Reading
-from tasks.errors import AttemptLost, CallRefused, EffectBlocked, EffectUnknown, Stop
+from tasks.errors import (
+    AttemptLost,
+    CallRefused,
+    EffectBlocked,
+    EffectExhausted,
+    EffectUnknown,
+    Stop,
+)
 from tasks.ordering import Order
 from tasks.sending import Sending
 from tasks.tool_base import Refused, Tool
@@ -126,9 +133,8 @@ class Ledger:
         self._require_open(tool)
         require_recoverable(tool)
         self._require_known_tools()
-        key = self._order.key(tool.name, name)
-        self._go_past_refusals()
-        return key
+        self._go_past_refusals()  # before the key, which a time limit in here would otherwise use up
+        return self._order.key(tool.name, name)
 
     def _require_known_tools(self) -> None:
         """A tool's name is part of its keys: under another name it would do again what it has done."""
@@ -143,8 +149,8 @@ class Ledger:
                 EffectBlocked(
                     f"An earlier attempt of step {self._claimed.step_key!r} called {', '.join(missing)}, which this "
                     f"worker does not have: a tool that was renamed would do again what it has done. Give it its "
-                    f"old name, or start workers that have it; then `onward runs retry` (`onward effects list "
-                    f"--run {self._claimed.run_id}`).",
+                    f"old name, import it where the agent's module is loaded, or start workers that have it; then "
+                    f"`onward runs retry` (`onward effects list --run {self._claimed.run_id}`).",
                     reason=BlockReason.VERSION_INCOMPATIBLE,
                 )
             )
@@ -190,7 +196,7 @@ class Ledger:
             return asking.perform()
         except Stop as stop:
             raise self._note(stop) from stop.__cause__
-        except Refused:
+        except (Refused, EffectExhausted):
             with self._changed:
                 self._refused.append(key)
             raise

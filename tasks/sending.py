@@ -183,8 +183,8 @@ class Sending(Asking):
         why = f"it happened, but its result cannot be recorded: {error} It was {shown}"
         stop = self._note(
             EffectBlocked(
-                f"{self._what}: {why}. Nothing is sent again. Correct the tool, tell Onward the result "
-                f"(`onward effects resolve {self._key} --found ID --result JSON`), then `onward runs retry`.",
+                f"{self._what}: {why}. Nothing is sent again. Correct the tool, then tell Onward the "
+                f"result: `onward effects resolve {self._key} --found ID --result JSON`, and the step goes on.",
                 reason=BlockReason.UNSERIALISABLE_OUTPUT,
             )
         )

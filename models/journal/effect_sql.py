@@ -48,7 +48,8 @@ known AS (
         WHEN k.state IN ('refused', 'absent') AND held.suspect AND NOT c.honoured
              AND coalesce(k.doubted_at, k.sent_at) < held.declared_at THEN 'rewound'
         WHEN k.state = 'refused' THEN 'granted'
-        WHEN k.state = 'absent' THEN CASE WHEN c.affordable THEN 'granted' ELSE 'exhausted' END
+        WHEN k.state = 'absent' AND c.affordable AND NOT k.passed THEN 'granted'
+        WHEN k.state = 'absent' THEN 'exhausted'
         WHEN k.token < %(token)s AND k.person IS NULL AND c.honoured AND c.affordable THEN 'granted'
         ELSE 'in_doubt' END AS verdict
     FROM held, known k, LATERAL (SELECT
@@ -170,7 +171,8 @@ WITH held AS MATERIALIZED (
     SELECT 1 FROM live l WHERE {sql.HELD} AND l.lease_expires_at > onward_now() FOR NO KEY UPDATE OF l
 ), passed AS (
     UPDATE effect e SET passed = true, revision = e.revision + 1
-    FROM held WHERE e.key = ANY(%(keys)s) AND e.token = %(token)s AND e.state = 'refused'
+    FROM held WHERE e.key = ANY(%(keys)s)
+      AND (e.state = 'refused' AND e.token = %(token)s OR e.state = 'absent' AND e.token < %(token)s)
 )
 SELECT 1 FROM held"""
 

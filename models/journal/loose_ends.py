@@ -46,7 +46,7 @@ def tools_called(claimed: Claimed) -> set[str]:
     """The tools that did something in earlier attempts of this step, or may have, or whose refusal was a choice."""
     rows = database.fetch(
         "SELECT tool FROM effect WHERE run_id = %(run_id)s AND step_key = %(step_key)s AND undoes IS NULL"
-        " AND (state IN ('intended', 'unknown') OR state = 'refused' AND passed)"
+        " AND (state IN ('intended', 'unknown') OR state IN ('refused', 'absent') AND passed)"
         " UNION SELECT tool FROM effect_settlement WHERE run_id = %(run_id)s AND step_key = %(step_key)s"
         " AND undoes IS NULL AND effect_class <> 'pure'",
         {"run_id": claimed.run_id, "step_key": claimed.step_key},

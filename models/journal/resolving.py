@@ -62,7 +62,7 @@ SELECT run_id, step_key, NULL::timestamptz FROM done"""
 _FREE: LiteralString = f"""
 WITH done AS (
     UPDATE effect e SET state = 'absent', request_digest = NULL, pardoned_sends = e.sends, person = NULL,
-        doubted_at = onward_now(), looker = NULL, looker_until = NULL, earlier_doubt = false,
+        doubted_at = onward_now(), looker = NULL, looker_until = NULL, earlier_doubt = false, passed = false,
         revision = e.revision + 1
     WHERE e.key = %(key)s AND NOT ({_OWNED}) AND NOT {_CONTRADICTED}
       AND NOT (e.state = 'absent' AND e.request_digest IS NULL AND e.person IS NULL)

@@ -7,7 +7,7 @@ from models import database
 from models.journal import events, undo_sql
 from models.journal.errors import Refused, UnknownRun
 from models.messages import printable, shorten
-from models.states import Hold, RunState
+from models.states import BlockReason, Hold, RunState
 
 MAX_PROSE = (
     2000  #: characters of a reason or a label; what people write is never a ground to refuse
@@ -152,10 +152,15 @@ def settle(run_id: str) -> str | None:
 
 def _nothing_stopped(run_id: str) -> Refused | UnknownRun:
     found = database.fetch_one(
-        "SELECT state, hold FROM run WHERE run_id = %(run_id)s", {"run_id": run_id}
+        "SELECT state, hold, reason FROM run WHERE run_id = %(run_id)s", {"run_id": run_id}
     )
     if found is None:
         return UnknownRun(f"There is no run {run_id!r}; `onward runs list` shows those that exist.")
+    if found[2] in (BlockReason.UNKNOWN_EFFECT, BlockReason.JOURNAL_REWOUND) and found[1] is None:
+        return Refused(
+            f"Run {run_id} waits for a person's word about an effect that may have happened: `onward effects list "
+            f"--run {run_id}` shows it, `onward effects resolve KEY` says what became of it, and the run goes on."
+        )
     if found[1] == Hold.CANCEL:
         return Refused(f"Run {run_id} was cancelled, which is for good: submit a new run instead.")
     if found[0] == RunState.COMPENSATED:

@@ -6,13 +6,13 @@ from collections.abc import Coroutine, Iterator
 import pytest
 
 from models import database
-from models.journal import effects
+from models.journal import effects, resolving
 from models.journal.errors import LeaseLost
 from models.journal.values import Claimed
 from models.states import BlockReason
 from tasks import Context, NotSent, Refused, tool_registry
 from tasks.effects import Ledger
-from tasks.errors import AttemptLost, EffectBlocked
+from tasks.errors import AttemptLost, EffectBlocked, EffectExhausted
 from tasks.tool_base import refusal
 from tests.support.desk import (
     DESK,
@@ -95,10 +95,27 @@ def test_it_is_recorded_before_anything_else_is_asked(journal: Journal, claimed:
 def test_a_person_can_free_it(journal: Journal, claimed: Claimed) -> None:
     DESK.then(raises(CardDeclined(NO_FUNDS, card="1")))
     pay(context(claimed))
-    journal.look.execute("UPDATE effect SET state = 'absent', request_digest = NULL")
+    resolving.absent(DESK.calls[0][0], by="ada", reason="the card is good again")
     assert pay(context(again(journal, claimed))) == Made("res-3", 1)
-    DESK.then(raises(Refused("again")))
-    assert journal.one("SELECT count(*) FROM effect WHERE passed") == 0
+
+
+def test_a_choice_made_because_nothing_arrived_stands_as_well(
+    journal: Journal, claimed: Claimed
+) -> None:
+    first = context(claimed)
+    DESK.then(raises(Refused("not now")))
+    with pytest.raises(Refused):
+        first.call(Queryable(), Wanted())
+    journal.look.execute("UPDATE effect SET state = 'absent', sends = 100")
+    later = again(journal, claimed)
+    ctx = context(later)
+    with pytest.raises(EffectExhausted):
+        ctx.call(Queryable(), Wanted())
+    assert ctx.call(Idempotent(), Wanted()) == Made("res-2")
+    journal.look.execute("UPDATE effect SET pardoned_sends = sends")
+    with pytest.raises(EffectExhausted):
+        context(again(journal, later)).call(Queryable(), Wanted())
+    assert len(DESK.calls) == 2
 
 
 def test_only_the_holder_goes_past_a_refusal(journal: Journal, claimed: Claimed) -> None:

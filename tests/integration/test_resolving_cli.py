@@ -242,7 +242,7 @@ def test_resuming_leaves_to_a_person_what_is_his(onward: Onward, journal: Journa
     assert f"`onward effects resolve {KEY}`" in left
     refused = onward("runs", "resume", claimed.run_id, "--yes")
     assert refused.code == 1
-    assert "no step of it can be sent back" in refused.err
+    assert "`onward effects resolve KEY` says what became of it" in refused.err
 
 
 def test_recovering_a_batch_asks_too(onward: Onward, journal: Journal) -> None:
