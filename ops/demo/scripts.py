@@ -16,7 +16,7 @@ from ops.demo.aiming import (
     kill,
     patiently,
 )
-from ops.demo.evidence import QueuedStep
+from ops.demo.evidence import HeldStep, QueuedStep
 from ops.demo.lost_answers import response_dropped
 from ops.demo.records import Mechanism, named
 from ops.demo.schedule import FaultKind
@@ -102,10 +102,13 @@ def valkey_wiped(scene: Scene) -> Script:
 
 
 def postgres_restart(scene: Scene) -> Script:
-    held = yield from watching.some(scene, scene.held, what="no running step")
-    affected = tuple({one.run_id for one in held})
     victim = f"postgres (pid {scene.stage.supervisor.pids.get('postgres', 0)})"
-    blow = yield from watching.blow(scene, victim, (), affected)
+    held: list[HeldStep] = []
+    while not held:  # what ran when the results were noted down may be over by now
+        running = yield from watching.some(scene, scene.held, what="no running step")
+        blow = yield from watching.blow(scene, victim, (), tuple({one.run_id for one in running}))
+        still = yield from scene.held()
+        held = [one for one in running if one in still]
     scene.stage.servers.restart("postgres")
     yield blow
     return (yield from watching.until_done(held))
