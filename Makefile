@@ -1,6 +1,10 @@
 # make demo    contracts reviewed while workers are killed; make demo ARGS="--documents 20 --seed 7"
 # make test    linter, types, import rules and all tests; make test ARGS="-m unit"
 #              make test ARGS="-m 'not clone'" leaves out the one that fetches packages again
+# make peers   the tests against real model servers that nobody here wrote, in .venv-peers;
+#              make test runs them too
+# make adapters    the tests of each agent framework's adapter, in .venv-adapters/NAME; make test
+#              runs them too; make adapters ADAPTERS=langgraph ARGS="-x"
 # make bench   the figures of docs/results/performance.md
 # make reliability    SIGKILLs between effects and their settlement, counted at the service:
 #              docs/results/reliability.md; make reliability ARGS="--kills 250"
@@ -18,14 +22,14 @@ export PIP_ROOT_USER_ACTION := ignore
 export VIRTUAL_ENV := $(CURDIR)/.venv
 
 .NOTPARALLEL: # two targets must not set up .venv at once
-.PHONY: setup demo test lint format bench reliability lock clean
+.PHONY: setup demo test lint format bench reliability peers adapters lock clean
 
 setup: .venv/run.ok
 
 demo: .venv/run.ok
 	@$(BIN)/onward demo $(ARGS)
 
-test: lint
+test: lint .venv-peers/ok
 	@$(BIN)/python -m pytest $(ARGS)
 
 lint: .venv/dev.ok
@@ -44,6 +48,16 @@ bench: .venv/dev.ok
 reliability: .venv/dev.ok
 	@$(BIN)/python -m tests.reliability $(ARGS)
 
+peers: .venv/dev.ok .venv-peers/ok
+	@$(BIN)/python -m pytest tests/peers $(ARGS)
+
+# A framework beside everything else that the product is tested with, so that workers run in it.
+ADAPTERS ?= pydantic_ai openai_agents langgraph
+
+adapters: $(ADAPTERS:%=.venv-adapters/%/run.ok)
+	@set -e; for name in $(ADAPTERS); do \
+		.venv-adapters/$$name/bin/python -m pytest tests/adapters/$$name $(ARGS); done
+
 # Hashes of every file of every platform, and no address of any registry.
 LOCK := $(BIN)/uv pip compile pyproject.toml --quiet --universal --python-version 3.11 \
 	--generate-hashes --no-emit-index-url --no-header --no-annotate --group build \
@@ -52,9 +66,16 @@ LOCK := $(BIN)/uv pip compile pyproject.toml --quiet --universal --python-versio
 lock: $(BIN)/uv
 	$(LOCK) --output-file requirements.lock
 	$(LOCK) --output-file requirements-dev.lock --extra dev --constraint requirements.lock
+	$(OWN_LOCK) tests/peers/requirements.in --output-file tests/peers/requirements.lock
+	@set -e; for name in $(ADAPTERS); do echo "locking tests/adapters/$$name"; \
+		$(LOCK) tests/adapters/$$name/requirements.in --extra dev --constraint requirements-dev.lock \
+		--output-file tests/adapters/$$name/requirements.lock; done
+
+OWN_LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	--no-emit-index-url --no-header --no-annotate
 
 clean:
-	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis \
+	rm -rf .venv .venv-* build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis \
 		.import_linter_cache
 
 # What every process of the stack imports, compiled once here: a start then takes 0.7 s of a core
@@ -75,6 +96,21 @@ endef
 .venv/dev.ok: requirements-dev.lock pyproject.toml | $(BIN)/uv
 	$(INSTALL)
 	@touch .venv/run.ok
+
+# What does not belong beside the product has an environment of its own: .venv-NAME from
+# tests/NAME/requirements.lock.
+.venv-%/ok: tests/%/requirements.lock | $(BIN)/uv
+	@echo "installing $< into .venv-$*"
+	@test -x .venv-$*/bin/python || $(PYTHON) -m venv --without-pip .venv-$*
+	@VIRTUAL_ENV=$(CURDIR)/.venv-$* $(BIN)/uv pip sync --quiet --require-hashes $<
+	@touch $@
+
+.venv-adapters/%/run.ok: tests/adapters/%/requirements.lock pyproject.toml | $(BIN)/uv
+	@echo "installing $< into .venv-adapters/$*"
+	@test -x .venv-adapters/$*/bin/python || $(PYTHON) -m venv --without-pip .venv-adapters/$*
+	@export VIRTUAL_ENV=$(CURDIR)/.venv-adapters/$*; $(BIN)/uv pip sync --quiet --require-hashes $< && \
+		$(BIN)/uv pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
 
 # uv is put in last, so its presence means a complete .venv. One that this rule did not make is kept
 # when something fails.

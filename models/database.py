@@ -10,7 +10,7 @@ import random  # noqa: TID251 - jitter between repeats; nothing is identified by
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, LiteralString
 
 import psycopg
@@ -18,6 +18,8 @@ from psycopg import errors as pg
 
 from models.failpoints import armed_commit, kill_after_sending
 from models.journal.errors import CommitUnknown, JournalUnavailable, RolledBack
+from models.lending import Lender, Lent
+from models.redaction import redact_params
 from models.settings import settings
 
 Row = tuple[Any, ...]
@@ -40,6 +42,7 @@ class _Link(threading.local):
     pid: int = 0
     connection: psycopg.Connection[Row] | None = None
     joined = False  #: the connection is somebody else's, with a transaction open on it
+    keeps = False  #: borrows nothing: it has a connection already, or must not wait for one
 
     def __init__(self) -> None:
         #: One cursor per statement, which keeps what it learned of parameters and columns: 25 us
@@ -48,6 +51,39 @@ class _Link(threading.local):
 
 
 _link = _Link()
+_lender: Lender | None = None  #: None: each thread has a connection of its own
+
+
+def lend(size: int) -> None:
+    """Let the threads of this process share so many connections, each held for a statement or a transaction."""
+    global _lender  # noqa: PLW0603 - set once, before the process has threads
+    _lender = Lender(size)
+
+
+def keep_own() -> None:
+    """This thread waits for no connection of others."""
+    _link.keeps = True
+
+
+@contextmanager
+def _borrowed(lender: Lender) -> Iterator[None]:
+    link = _link
+    if link.keeps or link.joined:
+        yield
+        return
+    if (lent := lender.borrow()) is None:
+        raise JournalUnavailable("Every connection of this process was taken for too long.")
+    link.connection, link.cursors, link.pid, link.keeps = (
+        lent.connection,
+        lent.cursors,
+        os.getpid(),
+        True,
+    )
+    try:
+        yield
+    finally:
+        lender.give_back(Lent(link.connection, link.cursors))
+        link.connection, link.cursors, link.keeps = None, {}, False
 
 
 def conninfo() -> str:
@@ -121,6 +157,18 @@ def _run(
     params: Params,
     cursor_of: Callable[[psycopg.Connection[Row]], psycopg.Cursor[Row]],
 ) -> list[Row]:
+    params = redact_params(params)
+    if _lender is None:
+        return _repeated(statement, params, cursor_of)
+    with _borrowed(_lender):
+        return _repeated(statement, params, cursor_of)
+
+
+def _repeated(
+    statement: LiteralString,
+    params: Params,
+    cursor_of: Callable[[psycopg.Connection[Row]], psycopg.Cursor[Row]],
+) -> list[Row]:
     for attempt in range(_REPEATS):
         link = connection()
         try:
@@ -146,6 +194,12 @@ def _run(
 @contextmanager
 def transaction() -> Iterator[psycopg.Connection[Row]]:
     """Several statements that hold together. Rows are locked in the order live (children first), run."""
+    with _borrowed(_lender) if _lender else nullcontext(), _transaction() as link:
+        yield link
+
+
+@contextmanager
+def _transaction() -> Iterator[psycopg.Connection[Row]]:
     link = connection()
     try:
         with link.transaction():

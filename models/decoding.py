@@ -10,6 +10,7 @@ from uuid import UUID
 from zoneinfo import ZoneInfo
 
 from models.errors import UndecodableValue
+from models.secret import TAG, Secret
 
 
 def decode(text: str) -> object:
@@ -75,6 +76,7 @@ _TAGS: dict[str, Callable[[Any], object]] = {
     "$timedelta": _timedelta,
     "$bytes": lambda content: b64decode(content, validate=True),
     "$uuid": UUID,
+    TAG: Secret,
     "$tuple": tuple,
     "$set": set,
     "$frozenset": frozenset,

@@ -23,6 +23,7 @@ from typing import Any
 from models.encoding import encode
 
 _PREFIX = "sha256:"
+_PIECE = 1 << 20
 _NUMBERS = frozenset({int, float, Decimal})
 _SEQUENCES: dict[type, str | None] = {list: None, tuple: "$tuple"}
 _UNORDERED: dict[type, str] = {set: "$set", frozenset: "$frozenset"}
@@ -31,9 +32,15 @@ _dumps = json.JSONEncoder(
 ).encode
 
 
-def digest_text(text: str) -> str:
-    """``sha256:<hex>`` of stored text."""
-    return _PREFIX + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+def digest_text(*texts: str) -> str:
+    """``sha256:<hex>`` of stored text; of several, as if they were one."""
+    if len(texts) == 1 and len(texts[0]) < _PIECE:
+        return _PREFIX + hashlib.sha256(texts[0].encode("utf-8", "surrogatepass")).hexdigest()
+    found = hashlib.sha256()
+    for text in texts:
+        for at in range(0, len(text), _PIECE):  # never a second copy of a large one
+            found.update(text[at : at + _PIECE].encode("utf-8", "surrogatepass"))
+    return _PREFIX + found.hexdigest()
 
 
 def digest(value: object, *, without: Set[str] = frozenset()) -> str:

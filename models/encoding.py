@@ -1,8 +1,7 @@
 r"""The journal's text form of a value: canonical ASCII JSON, lossless, no pickles.
 
-What JSON has is written as JSON: ``None``, ``bool``, ``int``, finite ``float`` (``-0.0`` too),
-``str``, ``list`` and ``dict`` with ``str`` keys, in the order of its keys. Everything else is an
-object with one key that begins with ``$``:
+What JSON has is written as JSON: ``None``, ``bool``, ``int``, finite ``float`` (``-0.0`` too), ``str``,
+``list``, ``dict`` with ``str`` keys in their order. Everything else is an object whose one key begins with ``$``:
 
 ``{"$float": "nan"}``              also ``inf``, ``-inf``; there is only one NaN
 ``{"$int": "0x1f"}``               more than 2048 bits, which decimal parsers may refuse
@@ -13,15 +12,15 @@ object with one key that begins with ``$``:
 ``{"$timedelta": [1, 0, 0]}``      days, seconds, microseconds
 ``{"$bytes": "/wA="}``             base64
 ``{"$uuid": "00000000-0000-0000-0000-000000000005"}``
+``{"$secret": "BILLING_KEY"}``     a reference: the name, never the value
 ``{"$tuple": [1, 2]}``             also ``$set`` and ``$frozenset``, sorted by their members' text
 ``{"$dict": [["key", "value"]]}``  keys that are not text, or a single key that begins with ``$``
 
 A fixed UTC offset, whoever made it, comes back as ``datetime.timezone``.
 NUL, lone surrogates and the six characters backslash-u-0-0-0-0 survive in text and keys alike,
-since all that is stored is their ASCII escape. Everything else is refused by name, subclasses of
-the above included: an Enum, a ``numpy.float64`` or a named tuple would come back as its base, and
-code would see another type after a crash than before. ``models.values`` holds such types where an
-annotation says how to rebuild them.
+since all that is stored is their ASCII escape. Everything else is refused by name, subclasses of the above
+included: an Enum, a ``numpy.float64`` or a named tuple would come back as its base, and code would see another type
+after a crash than before. ``models.values`` holds such types where an annotation says how to rebuild them.
 """
 
 import json
@@ -42,6 +41,7 @@ from pydantic_core import TzInfo
 from models.errors import OutputTooLarge, UnserialisableValue
 from models.messages import path_of, qualified
 from models.reductions import IRREDUCIBLE, reduce_to_base
+from models.secret import TAG, Secret
 
 MAX_DEPTH = (
     100  #: containers within containers; with tags 3 JSON levels each, below every recursion limit
@@ -289,6 +289,7 @@ _SCALARS: dict[type, Callable[..., object]] = {
     timedelta: lambda value: {"$timedelta": [value.days, value.seconds, value.microseconds]},
     bytes: lambda value: {"$bytes": b64encode(value).decode("ascii")},
     UUID: lambda value: {"$uuid": str(value)},
+    Secret: lambda value: {TAG: value.name},
 }
 _ZONED = frozenset({datetime, time})
 _CONTAINERS: dict[type, Callable[[_Tagger, Any], object]] = {

@@ -51,8 +51,10 @@ class OutputTooLarge(OnwardError):
     def __init__(self, subject: str, path: str, *, field_size: int, size: int, limit: int) -> None:
         super().__init__(
             f"{subject} takes {size:,} bytes and one recorded value may take {limit:,}; the "
-            f"largest field is {path} with {field_size:,}. Store it elsewhere and return where it "
-            f"is, split the step, or raise ONWARD_OUTPUT_LIMIT"
+            f"largest field is {path} with {field_size:,}. Keep it as an artifact (ctx.artifact.put) "
+            f"and hand on what that returns, split the step, or raise the limit: "
+            f"ONWARD_ARTIFACT_LIMIT for values of steps, ONWARD_OUTPUT_LIMIT for what tools are "
+            f"asked and answer"
         )
         self.path = path
         self.field_size = field_size

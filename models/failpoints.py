@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class FailPoint(StrEnum):
-    """Where things can be cut. P: instants of a step. E: of an effect in its body. S: of a sweep."""
+    """Where things can be cut. P: instants of a step. E: of an effect in its body. L: of a model call. S: of a sweep."""
 
     P0 = "P0"  #: message received, claim not committed
     P1 = "P1"  #: claim committed, body not entered
@@ -37,6 +37,10 @@ class FailPoint(StrEnum):
     E4 = "E4"  #: answer in memory, settlement not committed
     E5 = "E5"  #: COMMIT of the settlement sent, answer not received
     E6 = "E6"  #: settlement committed, the body goes on
+    L1 = "L1"  #: money reserved for a model call, nothing sent
+    L2 = "L2"  #: answer in memory, not recorded
+    L3 = "L3"  #: answer recorded, no verdict on it
+    L4 = "L4"  #: verdict durable, the body goes on
     S1 = "S1"  #: stale rows selected, nothing written
     S2 = "S2"  #: marked unknown, undecided
     S3 = "S3"  #: outside world asked, what it said not written

@@ -1,8 +1,11 @@
-"""Pieces of messages about foreign values: printable, bounded, and safe whatever the value does."""
+"""Pieces of messages about foreign values: printable, bounded, safe whatever the value does, without secrets."""
 
 import json
 import re
 from collections.abc import Iterable
+
+from models.exceptions import told
+from models.redaction import redact
 
 _SHOWN = 200  #: characters of a foreign value that a message repeats
 _KEY_SHOWN = 60  #: characters of one dictionary key in a path
@@ -12,7 +15,7 @@ _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,59}\Z")
 def safe_repr(value: object, *, limit: int = _SHOWN) -> str:
     """``repr`` for messages: printable ASCII, bounded, never raising whatever ``value`` does."""
     if isinstance(value, str):
-        value = value[: limit + 1]  # do not repr 50 MB to show 200 characters
+        value = redact(value)[: limit + 1]  # do not repr 50 MB to show 200 characters
     try:
         shown = ascii(value)
     except Exception as error:
@@ -26,7 +29,7 @@ def describe(error: BaseException, *, limit: int = 2000) -> str:
     Exceptions carry what tools put into them: sets, objects, NULs, a ``__str__`` that fails.
     """
     try:
-        message = str(error)
+        message = told(error)
     except Exception:
         message = safe_repr(error.args)
     shown = shorten(printable(message), limit=limit)
@@ -43,10 +46,13 @@ def printable(text: str) -> str:
 
 
 def one_line(text: str, *, limit: int = 400) -> str:
-    return shorten(printable(" ".join(text.split())), limit=limit)
+    return shorten(printable(" ".join(redact(text).split())), limit=limit)
 
 
 def shorten(text: str, *, limit: int = _SHOWN) -> str:
+    if len(text) <= limit:
+        return text
+    text = redact(text)  # what is cut through is not found afterwards
     return text if len(text) <= limit else text[: limit - 3] + "..."
 
 

@@ -123,6 +123,8 @@ class Run(Base):
     finished_at: Mapped[datetime | None]
     on_failure: Mapped[str | None]
     """``compensate``: what the run did is undone when it fails."""
+    wallet_id: Mapped[str | None]
+    """What its calls are paid from: its own, or that of the run it came from; null: none was needed yet."""
 
     __table_args__ = (
         CheckConstraint("(state = 'completed') = (result_key IS NOT NULL)", "result"),

@@ -1,10 +1,31 @@
 """Settings: every knob, its unit and its reason, read once from ``ONWARD_*`` in the environment."""
 
 from functools import lru_cache
-from typing import Literal, Self
+from pathlib import Path
+from typing import Annotated, Literal, Self
+from urllib.parse import urlsplit
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
+_HOSTED = "https://api.openai.com/v1,https://api.anthropic.com/v1"
+
+
+def _base_url(text: str) -> str:
+    """A base URL is recorded with every call made to it: credentials in it would be recorded too."""
+    parts = urlsplit(text)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError(f"must be a URL such as https://api.openai.com/v1, not {parts.geturl()!r}")
+    if parts.username or parts.password or parts.query or parts.fragment:
+        raise ValueError(
+            "must hold neither a user, a password, a query nor a fragment, since it is recorded with every "
+            "call: name the key's secret in ONWARD_LLM_KEY instead"
+        )
+    return text.rstrip("/")
+
+
+def _base_urls(text: str) -> str:
+    return ",".join(_base_url(url.strip()) for url in text.split(",") if url.strip())
 
 
 class Settings(BaseSettings):
@@ -64,6 +85,32 @@ class Settings(BaseSettings):
     alert_webhook: str = ""  #: the same JSON, sent there by POST
     alert_timeout: float = 10.0
 
+    llm_url: Annotated[str, AfterValidator(lambda url: _base_url(url) if url else url)] = (
+        ""  #: base URL that ctx.llm asks; without one, the provider's own
+    )
+    llm_model: str = ""  #: what ctx.llm asks for when the call names no model
+    llm_provider: Literal["openai", "anthropic"] = "openai"  #: whose SDK and request format
+    llm_key: str = ""  #: NAME of the secret that holds the API key; never the key
+    llm_pin: str = ""  #: pattern for the model that answers (``gpt-x-*``); without one it is the model asked for
+    #: How a schema is told: some endpoints refuse ``json_schema``; otherwise it is put into words.
+    llm_response_format: Literal["json_schema", "json_object", "text"] = "json_schema"
+    llm_timeout: float = Field(300.0, gt=0)  #: one request; below any step limit, so it ends first
+    #: Base URLs, comma-separated, that model requests may be POSTed to: all else that is POSTed is an effect.
+    model_endpoints: Annotated[str, AfterValidator(_base_urls)] = _HOSTED
+    #: USD per million tokens by model, as JSON or the path of a JSON or TOML file: docs/budgets.md.
+    prices: str = ""
+
+    artifacts: str = Field(  #: directory or fsspec URL that large values are kept in
+        default_factory=lambda given: str(Path(given["home"]) / "artifacts")
+    )
+    artifact_limit: int = Field(1024**3, gt=0)  #: bytes of one artifact
+    encryption_key: SecretStr = SecretStr("")  #: payloads and artifacts are encrypted with it
+    encryption_key_command: str = ""  #: prints the key instead: a vault's client
+    #: Names of secrets, comma-separated, that are struck out of all texts from the start: docs/secrets.md.
+    secrets: str = ""
+    secrets_command: str = ""  #: prints the value of the secret whose name is its last argument
+    secrets_dir: str = ""  #: one file a secret, as Docker and Kubernetes mount them
+
     crash_limit: int = 3  #: observed deaths of the process that ran the step
     lost_limit: int = 10  #: owners that fell silent without a proven death
     output_limit: int = 256 * 1024  #: bytes of one recorded value
@@ -83,6 +130,28 @@ class Settings(BaseSettings):
                 f"ONWARD_TRUST_MARGIN={self.trust_margin} leaves no time in which a lease may be trusted"
             )
         return self
+
+    @model_validator(mode="after")
+    def _one_source_of_the_encryption_key(self) -> Self:
+        if self.encryption_key.get_secret_value() and self.encryption_key_command:
+            raise ValueError(
+                "ONWARD_ENCRYPTION_KEY and ONWARD_ENCRYPTION_KEY_COMMAND are both set: unset one, or a change of "
+                "the one that is not used would go unnoticed until something cannot be read"
+            )
+        return self
+
+    @field_validator("llm_key")
+    @classmethod
+    def _names_a_secret(cls, name: str) -> str:
+        if name and not (name.isascii() and name.replace("_", "").isalnum() and len(name) <= 128):
+            raise ValueError("ONWARD_LLM_KEY takes the NAME of a secret (letters, digits, _)")
+        return name
+
+    @property
+    def model_urls(self) -> tuple[str, ...]:
+        """Base URLs of every model endpoint that settings declare."""
+        urls = (*self.model_endpoints.split(","), self.llm_url)
+        return tuple(dict.fromkeys(url for url in urls if url))
 
 
 @lru_cache(maxsize=1)

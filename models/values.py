@@ -17,8 +17,10 @@ from pydantic import TypeAdapter, ValidationError
 
 from models.decoding import decode
 from models.encoding import check_size, encode, encode_structure
-from models.errors import UnserialisableValue, ValueMismatch
+from models.errors import UndecodableValue, UnserialisableValue, ValueMismatch
+from models.exceptions import NOT_A_REFERENCE
 from models.messages import one_line, path_of, safe_repr
+from models.redaction import redact
 from models.schemas import adapter_of, annotation_name, schema_of
 from models.survival import first_difference
 
@@ -83,6 +85,30 @@ class Typed:
         if difference is not None:
             raise self._mismatch(difference.path, difference.problem)
         return text, after
+
+    def open_part(self, text: str) -> str:
+        """What ``dump`` gave, without values of revealed secrets: what is recorded and handed on instead.
+
+        Raises ``ValueMismatch`` where that could not be read again.
+        """
+        safe = redact(text)
+        if safe is not text:
+            self.opened(text, None)
+        return safe
+
+    def opened(self, text: str, value: object) -> tuple[str, object]:
+        """What ``round_trip`` gave, without values of revealed secrets."""
+        safe = redact(text)
+        if safe is text:
+            return text, value
+        try:
+            return safe, self.load(safe)
+        except (UndecodableValue, ValueMismatch):
+            problem = (
+                "it holds the value of a secret, which is never recorded, and cannot be read without it: return "
+                "something that does not depend on the secret"
+            )
+            raise self._mismatch("$", problem) from None
 
     def load(self, text: str) -> object:
         """The value that ``dump`` recorded. Raises UndecodableValue or ValueMismatch."""
@@ -155,6 +181,8 @@ def _problems(error: ValidationError) -> tuple[str, str]:
 def _problem(item: Mapping[str, Any], *, with_path: bool) -> str:
     where = f"{path_of(item['loc'])}: " if with_path else ""
     message = one_line(item["msg"])
+    if item["type"] == NOT_A_REFERENCE:
+        return f"{where}{message}"
     return f"{where}{message}, not {safe_repr(item['input'], limit=60)}"
 
 

@@ -12,9 +12,10 @@ with the same input is the same run, whoever submits it and how often.
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from models.artifacts.payloads import load_optional
 from models.decoding import decode
 from models.errors import OnwardError, UndecodableValue
 from models.ids import check_identifier, new_batch_id, new_nonce
@@ -26,6 +27,7 @@ from models.journal.values import Wakeup
 from models.states import SETTLED_RUN_STATES, BlockReason, RunState
 from recovery import wake, watch
 from tasks import registry, starting
+from tasks.budgets import Budget
 from tasks.errors import AgentsError
 from tasks.workflow import Workflow
 
@@ -98,17 +100,19 @@ class Batch:
 def submit(
     workflow: "str | Workflow[...]", input: Mapping[str, object] | None = None, /, *,
     key: str | None = None, run_id: str | None = None, batch_id: str | None = None,
-    priority: int = 0, **arguments: object,
+    priority: int = 0, budget: Budget | Mapping[str, object] | None = None, **arguments: object,
 ) -> Run:  # fmt: skip
     """Submit a run with ``input`` as a mapping or as keyword arguments.
 
-    The same ``key`` (or run id) and input give the same run again; with another input this raises
-    ``SubmissionConflict`` and submits nothing. A batch that does not exist yet is made.
+    The same ``key`` (or run id) and input give the same run again; with another input or budget this raises
+    ``SubmissionConflict`` and submits nothing. A batch that does not exist yet is made. ``budget`` is what this
+    run may spend, in place of its workflow's own.
     """
     given = {**(input or {}), **arguments}
     prepared = starting.prepare(
-        _name(workflow), given, key=key, run_id=run_id, batch_id=batch_id, priority=priority
-    )
+        _name(workflow), given, key=key, run_id=run_id, batch_id=batch_id, priority=priority,
+        budget=budget,
+    )  # fmt: skip
     if batch_id is not None:
         submitting.create_batch(batch_id, batch_id)
     submitted = submitting.submit(prepared)
@@ -119,20 +123,23 @@ def submit(
 def submit_batch(
     workflow: "str | Workflow[...]", inputs: Sequence[Mapping[str, object]], *,
     keys: Sequence[str] | None = None, batch_id: str | None = None, label: str = "", priority: int = 0,
+    budget: Budget | Mapping[str, object] | None = None,
 ) -> Batch:  # fmt: skip
     """Submit one run for each input, in one batch.
 
     Every input is checked before the first run is made. A submission that was cut short is completed by
     submitting it again under the same ``batch_id`` or with the same ``keys``: no run is made twice.
-    A key that was used in an earlier batch gives that run, which stays in its batch.
+    A key that was used in an earlier batch gives that run, which stays in its batch. ``budget`` is what all
+    runs of the batch may spend together; each has its workflow's own beside it.
     """
+    asked = Budget.of(budget)
     name, batch_id = _name(workflow), batch_id or new_batch_id()
     keys = keys or [f"{batch_id}/{number}" for number in range(1, len(inputs) + 1)]
     prepared = [
         starting.prepare(name, given, key=key, batch_id=batch_id, priority=priority)
         for given, key in zip(inputs, keys, strict=True)
     ]
-    submitting.create_batch(batch_id, label or batch_id)
+    submitting.create_batch(batch_id, label or batch_id, budget=asked.limits if asked else None)
     made = []
     for submission in prepared:
         submitted = submitting.submit(submission)
@@ -184,7 +191,7 @@ def recorded(run: Run | str) -> history.Outcome:
     ended = history.outcome(run_id)
     match RunState(ended.state):
         case RunState.COMPLETED:
-            return ended
+            return replace(ended, output=load_optional(ended.output))
         case RunState.FAILED:
             raise RunFailed(
                 f"Run {run_id} failed: {ended.detail or ended.reason}. Its completed steps are kept; "

@@ -43,7 +43,7 @@ def result_of(effect: EffectView, *, external_id: str, given: str | None) -> str
                 f"The result of {effect.key} cannot be checked: {error}. Name its package in ONWARD_AGENTS."
             ) from None
     value = _read(given, kind) if given is not None else _made_of(external_id, kind, effect.tool)
-    return kind.dump(value, limit=settings().output_limit)
+    return kind.open_part(kind.dump(value, limit=settings().output_limit))
 
 
 def _read(given: str, kind: Typed) -> object:

@@ -13,6 +13,7 @@ from urllib.parse import unquote, urlsplit
 from examples.contract_review import corpus
 from examples.contract_review.documents import Listing, list_documents
 from examples.contract_review.estimate import Estimate, estimate
+from models.artifacts.payloads import load_optional
 from models.decoding import decode
 from models.errors import OnwardError
 from models.ids import new_nonce
@@ -145,5 +146,5 @@ def _batch_id(keys: Sequence[str]) -> str:
 
 
 def _filing(run_id: str) -> object:
-    output = history.outcome(run_id).output
+    output = load_optional(history.outcome(run_id).output)
     return None if output is None else decode(output)

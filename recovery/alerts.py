@@ -14,6 +14,7 @@ import urllib.request
 from collections.abc import Mapping
 
 from models.journal import alerts
+from models.redaction import redact
 from models.settings import settings
 from recovery import watch
 
@@ -78,7 +79,7 @@ def _delivered(alert: Mapping[str, object]) -> bool:
 
 def deliver(alert: Mapping[str, object]) -> None:
     """Hand one alert to everything that is configured. Raises ``AlertFailed``."""
-    text = json.dumps(alert)
+    text = redact(json.dumps(alert))
     if settings().alert_command:
         _run(_argv(settings().alert_command), text)
     if settings().alert_webhook:

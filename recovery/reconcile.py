@@ -15,6 +15,7 @@ from models.failpoints import FailPoint, failpoint
 from models.journal import lookups
 from models.journal.effect_values import OpenEffect
 from models.messages import describe
+from models.redaction import redact
 from models.settings import settings
 from models.values import encode
 from recovery.asking import finding_of
@@ -101,13 +102,15 @@ def _asked(tool: Tool[object, object], effect: OpenEffect) -> Finding:
         limit = settings().output_limit
         return finding_of(
             lambda: tool.lookup(tool.request_type.load(effect.request), key=effect.key),
-            record=lambda result: tool.result_type.dump(result, limit=limit),
+            record=lambda result: tool.result_type.open_part(
+                tool.result_type.dump(result, limit=limit)
+            ),
         )
     if not tool.can_look_up_undo:
         return NotAskable()
     return finding_of(
         lambda: _ask_undo(tool, effect, effect.undoes or ""),
-        record=lambda result: encode(result, subject=f"what undoing {effect.tool} came to"),
+        record=lambda result: redact(encode(result, subject=f"what undoing {effect.tool} came to")),
     )
 
 

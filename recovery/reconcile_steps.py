@@ -31,7 +31,7 @@ from recovery.conclude import (
 )
 from recovery.reconcile import NEVER_BACK
 from recovery.sweep import go_on_with
-from tasks import inputs, logs, patience, processes, registry
+from tasks import inputs, logs, patience, processes, registry, stored
 from tasks.context import Context
 from tasks.errors import AgentsError, CallRefused
 from tasks.publishing import publish
@@ -66,9 +66,10 @@ def _concluded(step: StepInDoubt) -> Conclusion:
         return conclude_step(step, CheckFailed(str(error)), owner_gone=gone)
     if bound.options.lookup is None:
         return conclude_step(step, NotAskable(), owner_gone=gone)
-    limit = settings().output_limit
+    limit = settings().artifact_limit
     finding = finding_of(
-        lambda: _ask(bound, step), record=lambda result: bound.result.dump(result, limit=limit)
+        lambda: _ask(bound, step),
+        record=lambda result: bound.result.open_part(bound.result.dump(result, limit=limit)),
     )
     return conclude_step(step, finding, owner_gone=gone)
 
@@ -88,7 +89,7 @@ def _owner_gone(step: StepInDoubt) -> bool:
 def _ask(bound: BoundStep, step: StepInDoubt) -> object:
     """The look-up takes what the step takes."""
     assert bound.options.lookup is not None  # noqa: S101 - seen by the caller
-    args, kwargs, piped = inputs.read(inputs.gathered(step.claimed))
+    args, kwargs, piped, _ = inputs.given(step.claimed).read()
     values, named = bound.parameters.load(args, kwargs, piped=piped)
     return bound.options.lookup(_context(bound, step), *values, **named)
 
@@ -97,7 +98,8 @@ def _act(app: Celery, step: StepInDoubt, conclusion: Conclusion) -> bool:
     """Whether it still counted: a step that has changed meanwhile is left alone."""
     match conclusion:
         case Settle(result, _, said):
-            output = Output(result, *inputs.digests(inputs.gathered(step.claimed), result))
+            kept = stored.kept(result, step.claimed, step_name=step.claimed.step_name)
+            output = Output(result, *inputs.digests(step.claimed, result), kept)
             completed = untracked.found(step, output, worker=worker_name(), said=said)
             publish(app, completed.wakeups if completed else ())
             return completed is not None

@@ -3,7 +3,8 @@
 For each run: every completed step has its output and the digests it was recorded with; its input is what
 its predecessor left; each step was planned and follows what the plan says it follows; each branch was
 claimed with tokens 1, 2, 3, ... of which each ended in exactly one way; a completed run has a result and
-nothing left in motion; its effects are settled (``verify_effects``). Reads only; what is found is told to
+nothing left in motion; its effects are settled (``verify_effects``); what is kept outside the journal is what
+was put there (``verify_artifacts``). Reads only; what is found is told to
 whoever asks, or filed as an event.
 """
 
@@ -16,7 +17,7 @@ from models.journal import events, evidence, workers
 from models.journal.evidence import Evidence, PlanFact, StepFact
 from models.plan import InputKind
 from models.states import RunState, StepState
-from recovery import verify_effects
+from recovery import verify_artifacts, verify_effects
 from recovery.findings import Finding
 
 _log = logging.getLogger("onward.verify")
@@ -37,13 +38,13 @@ class Verdict:
 
 def verify(run_id: str) -> list[Finding]:
     """Everything about a run that does not hold; empty when all does. Raises ``UnknownRun``."""
-    return judge(evidence.of_run(run_id))
+    return look(run_id).findings
 
 
 def look(run_id: str) -> Verdict:
     """``verify``, and what people want to know beside. Raises ``UnknownRun``."""
-    facts = evidence.of_run(run_id)
-    return Verdict(judge(facts), verify_effects.left_over(facts))
+    facts, kept = verify_artifacts.look(evidence.of_run(run_id))
+    return Verdict([*judge(facts), *kept], verify_effects.left_over(facts))
 
 
 def verify_recovered(*, limit: int = _PASS_LIMIT) -> dict[str, list[Finding]]:

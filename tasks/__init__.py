@@ -3,6 +3,7 @@
 from tasks import shadowing as _shadowing  # noqa: F401 - first: it refuses what the others would meet
 from tasks.canvas import group
 from tasks.context import Context
+from tasks.secrets import Secret
 from tasks.tools import (
     Absent,
     Effect,
@@ -23,6 +24,7 @@ __all__ = [
     "Found",
     "NotSent",
     "Refused",
+    "Secret",
     "Then",
     "Tool",
     "Unanswered",

@@ -29,6 +29,7 @@ class Attempt:
     sender: Sender
     require_trust: Callable[[], object]
     note: Callable[[Stop], Stop]  #: remembers a stop before anything else can go wrong
+    before_effect: Callable[[], object] = lambda: None  #: raises where a new effect would rest on other answers
 
 
 class Asking:
@@ -122,9 +123,8 @@ class Reading(Asking):
             raise
         match answer:
             case Answered(value):
-                text, result = self._tool.result_type.round_trip(
-                    value, limit=settings().output_limit
-                )
+                kind = self._tool.result_type
+                text, result = kind.opened(*kind.round_trip(value, limit=settings().output_limit))
                 intent = self._intent()
                 self._write(
                     lambda: effects.record_pure(

@@ -136,7 +136,7 @@ class Parameters:
             raise BindingError(str(error)) from error
 
     def _store(self, parameter: str, value: object) -> str:
-        return self._typed[parameter].dump(value, limit=settings().output_limit)
+        return self._typed[parameter].dump(value, limit=settings().artifact_limit)
 
 
 def annotations_of(fn: Callable[..., Any], *, owner: str) -> dict[str, Any]:

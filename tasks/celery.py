@@ -7,16 +7,18 @@ from typing import Any
 
 from celery import Celery, Task
 
+from models.secret import learn_from_environment
 from models.settings import settings
 from tasks import registry, transport
 from tasks.children import ChildWatch
 from tasks.engine import perform
 from tasks.publishing import queue
-from tasks.quiet import QuietTask
+from tasks.quiet import QuietTask, without_secrets
 from tasks.step import BoundStep
 from tasks.submissions import START_QUEUE, start_from_message, start_queue
 from tasks.worker import CONTROL_QUEUE
 
+learn_from_environment()
 transport.install()
 app = Celery("onward")
 app.conf.update(
@@ -103,7 +105,8 @@ def _register(bound: BoundStep) -> None:
     """One Celery task per step: its name, its limits; its body is the engine."""
 
     def run(task: Task, run_id: str, branch: str, step_key: str) -> None:
-        perform(task, run_id, branch, step_key)
+        with without_secrets():
+            perform(task, run_id, branch, step_key)
 
     app.task(
         name=bound.name,
@@ -132,8 +135,11 @@ def start_run_task(  # noqa: PLR0917 - senders may give positions
     run_id: str | None = None,
     batch_id: str | None = None,
     priority: int = 0,
+    budget: dict[str, Any] | None = None,
 ) -> None:
     """Submit a run from anywhere that can send a Celery message; idempotent by its ``key``."""
-    start_from_message(
-        task, workflow, input, key=key, run_id=run_id, batch_id=batch_id, priority=priority
-    )
+    with without_secrets():
+        start_from_message(
+            task, workflow, input, key=key, run_id=run_id, batch_id=batch_id, priority=priority,
+            budget=budget,
+        )  # fmt: skip

@@ -2,10 +2,11 @@
 
 import logging
 from collections.abc import Callable
-from typing import Any, Protocol, Self, TypeVar
+from contextlib import AbstractContextManager
+from typing import Any, Literal, Protocol, Self, TypeVar
 
 from models.ids import idempotency_key
-from tasks.direct import Answer, DirectCalls
+from tasks.direct import Answer, DirectCalls, DirectHttp
 from tasks.errors import CallRefused
 from tasks.tool_base import Tool
 
@@ -26,6 +27,30 @@ class Calls(Protocol):
     def enter_task(self) -> None: ...
 
 
+class Http(Protocol):
+    """Who carries requests and numbers them: the recorder in a run, ``DirectHttp`` in a test."""
+
+    def client(self, options: dict[str, Any]) -> Any: ...
+
+    def async_client(self, options: dict[str, Any]) -> Any: ...
+
+    def transport(self, *, async_: bool, library: str) -> Any: ...
+
+    def scope(self, name: str) -> AbstractContextManager[None]: ...
+
+    def enter_task(self) -> None: ...
+
+
+class Facilities(Protocol):
+    """What a run offers beside calls and requests, made when first used."""
+
+    def llm(self, ctx: "Context") -> Any: ...
+
+    def artifact(self, ctx: "Context") -> Any: ...
+
+    def budget(self, ctx: "Context") -> Any: ...
+
+
 class Context:
     """The first argument of every step.
 
@@ -34,7 +59,12 @@ class Context:
     """
 
     __slots__ = (
+        "_artifact",
+        "_budget",
         "_calls",
+        "_facilities",
+        "_http",
+        "_llm",
         "_log",
         "_report_progress",
         "_require_trust",
@@ -58,6 +88,8 @@ class Context:
         require_trust: Callable[[], object],
         report_progress: ReportProgress,
         calls: Calls,
+        http: Http | None = None,
+        facilities: Facilities | None = None,
         session: Callable[[], Any] | None = None,
         batch_id: str | None = None,
     ) -> None:
@@ -70,6 +102,10 @@ class Context:
         self._require_trust = require_trust
         self._report_progress = report_progress
         self._calls = calls
+        self._http = http or DirectHttp()
+        self._facilities = facilities
+        self._llm = self._budget = None
+        self._artifact: Any = None
         self._session = session
         self._log: logging.LoggerAdapter[logging.Logger] | None = None
 
@@ -103,6 +139,66 @@ class Context:
         result: Result = await self._calls.acall(tool, request, name=name)
         return result
 
+    def httpx_client(self, **options: Any) -> Any:
+        """An ``httpx2.Client`` whose answers are recorded, for SDKs and hand-written clients that take one.
+
+        Takes what ``httpx2.Client`` takes, and ``freshness=``, ``max_age=`` for what it reads. A request to a
+        declared model endpoint, or one that only reads, is sent once over all attempts and its recorded answer
+        given afterwards; any other is refused, since it belongs in a tool (``ctx.call``).
+        """
+        return self._http.client(options)
+
+    def async_httpx_client(self, **options: Any) -> Any:
+        """``httpx_client`` for ``async def``: an ``httpx2.AsyncClient``."""
+        return self._http.async_client(options)
+
+    def transport(
+        self, *, async_: bool = False, library: Literal["httpx2", "httpx"] = "httpx2"
+    ) -> Any:
+        """The transport under ``httpx_client``, for whoever makes a client of his own."""
+        return self._http.transport(async_=async_, library=library)
+
+    def scope(self, name: str) -> AbstractContextManager[None]:
+        """Requests made within are numbered by themselves, under this name.
+
+        Needed where their order among the step's others is not the same after a crash: in threads. Tasks of
+        ``asyncio`` have a scope each by themselves, in the order in which they are created.
+        """
+        return self._http.scope(name)
+
+    @property
+    def llm(self) -> Any:
+        """Typed questions to a model: ``ctx.llm.ask(Analysis, prompt=...)``."""
+        if self._llm is None:
+            self._llm = self._offered("llm").llm(self)
+        return self._llm
+
+    @property
+    def artifact(self) -> Any:
+        """Large content kept outside the journal: ``ctx.artifact.put(data, name="scan.pdf")``."""
+        if self._artifact is None and self._facilities is None:
+            from tasks.artifacts import Artifacts  # noqa: PLC0415 - few steps need them
+
+            self._artifact = Artifacts.for_test()
+        elif self._artifact is None:
+            self._artifact = self._offered("artifact").artifact(self)
+        return self._artifact
+
+    @property
+    def budget(self) -> Any:
+        """What this run may spend, has spent and has left."""
+        if self._budget is None:
+            self._budget = self._offered("budget").budget(self)
+        return self._budget
+
+    def _offered(self, what: str) -> Facilities:
+        if self._facilities is None:
+            raise CallRefused(
+                f"Step {self.step_key!r} has no ctx.{what} here: Context.for_test(facilities=...) takes what "
+                f"offers it."
+            )
+        return self._facilities
+
     @property
     def session(self) -> Any:
         """A SQLAlchemy session on the journal's database, in the transaction that completes this step.
@@ -120,6 +216,7 @@ class Context:
     def enter_task(self) -> None:
         """The asyncio task that calls this is the body's own; the engine does, before an async body."""
         self._calls.enter_task()
+        self._http.enter_task()
 
     def progress(self, done: float, total: float | None = None, note: str | None = None) -> None:
         """Tell whoever watches how far this step is. Not durable, never needed for recovery."""
@@ -152,12 +249,15 @@ class Context:
         require_trust: Callable[[], object] | None = None,
         report_progress: ReportProgress | None = None,
         call: Answer | None = None,
+        http: Http | None = None,
+        facilities: Facilities | None = None,
         session: Callable[[], Any] | None = None,
     ) -> Self:
         """A context for calling a step directly: ``read(Context.for_test(), uri)``.
 
         Its lease is always trusted and progress goes nowhere unless you hand in functions. ``call(tool,
         request)`` answers in place of the tools; without it they are executed, and nothing is recorded.
+        ``http=DirectHttp(transport=...)`` answers requests; without it they are sent.
         """
         return cls(
             run_id=run_id,
@@ -169,6 +269,8 @@ class Context:
             require_trust=require_trust or _nothing,
             report_progress=report_progress or _nothing,
             calls=DirectCalls(run_id, step_key, answer=call),
+            http=http,
+            facilities=facilities,
             session=session,
         )
 

@@ -2,7 +2,9 @@
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib import import_module
 from typing import Any
 
 from tasks.ordering import Order
@@ -37,6 +39,40 @@ class DirectCalls:
         asked = tool.asked(request).value
         value = self._answer(tool, asked) if self._answer else tool.execute(asked, key=key)
         return tool.result_type.round_trip(_to_its_end(value))[1]
+
+
+class DirectHttp:
+    """``ctx.httpx_client()`` in a test of a step: requests are sent, or answered by a transport of the test."""
+
+    def __init__(self, *, transport: Any = None) -> None:
+        self._given = transport
+
+    def client(self, options: dict[str, Any]) -> Any:
+        return import_module("httpx2").Client(**self._plain(options))
+
+    def async_client(self, options: dict[str, Any]) -> Any:
+        return import_module("httpx2").AsyncClient(**self._plain(options))
+
+    def transport(self, *, async_: bool, library: str) -> Any:
+        if self._given is not None:
+            return self._given
+        name = "AsyncHTTPTransport" if async_ else "HTTPTransport"
+        return getattr(import_module(library), name)()
+
+    @contextmanager
+    def scope(self, name: str) -> Iterator[None]:  # noqa: ARG002 - nothing is numbered here
+        yield
+
+    def enter_task(self) -> None:
+        """Nothing is numbered here."""
+
+    def _plain(self, options: dict[str, Any]) -> dict[str, Any]:
+        plain = {key: given for key, given in options.items() if key not in _RECORDERS_OWN}
+        return plain if self._given is None else {"transport": self._given, **plain}
+
+
+#: Options of clients that only mean something where answers are recorded.
+_RECORDERS_OWN = frozenset({"freshness", "max_age", "max_asks", "accept_length", "pin"})
 
 
 def _to_its_end(value: Any) -> Any:

@@ -7,7 +7,8 @@ engine asks it in the end. No step completes while one of its effects is in doub
 import asyncio
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from models import database
@@ -42,7 +43,10 @@ class Ledger:
         self, claimed: Claimed, sender: Sender, *, require_trust: Callable[[], object]
     ) -> None:
         self._claimed = claimed
-        self._attempt = Attempt(claimed, sender, require_trust, self._note)
+        self._before_effect: Callable[[], object] = lambda: None
+        self._attempt = Attempt(
+            claimed, sender, require_trust, self.note, lambda: self._before_effect()
+        )
         self._order = Order(claimed.run_id, claimed.step_key)
         self._order.enter()
         self._thread = threading.get_ident()
@@ -73,6 +77,10 @@ class Ledger:
             text = asked.strike(text)
         return text
 
+    def before_effects(self, look: Callable[[], object]) -> None:
+        """Look before an effect is sent that was not sent before; what that raises stops it."""
+        self._before_effect = look
+
     def enter_task(self) -> None:
         """The asyncio task that calls this is the body's own."""
         self._order.enter()
@@ -89,7 +97,7 @@ class Ledger:
             try:
                 self._changed.wait_for(lambda: self._in_flight == 0)
             except BaseException:
-                self._note(self._cut_short("a call of another thread was still under way"))
+                self.note(self._cut_short("a call of another thread was still under way"))
             return self._stop
 
     def left_over(self) -> Stop | None:
@@ -101,9 +109,9 @@ class Ledger:
                 lambda: loose_ends.left_over(self._claimed), confirmed=lambda: None
             )
         except JournalError as error:
-            return self._note(AttemptLost(str(error)))
+            return self.note(AttemptLost(str(error)))
         return (
-            self._note(self._cut_short(f"{', '.join(keys)} of an earlier attempt"))
+            self.note(self._cut_short(f"{', '.join(keys)} of an earlier attempt"))
             if keys
             else None
         )
@@ -130,7 +138,7 @@ class Ledger:
             raise CallRefused(
                 f"ctx.call takes a tool and its request, as in ctx.call(FileReport(), report), not {tool!r}."
             )
-        self._require_open(tool)
+        self.require_open(f"call of {tool.name}")
         require_recoverable(tool)
         self._require_known_tools()
         self._go_past_refusals()  # before the key, which a time limit in here would otherwise use up
@@ -143,9 +151,9 @@ class Ledger:
         try:
             missing = sorted(loose_ends.tools_called(self._claimed) - set(tools()))
         except JournalError as error:
-            raise self._note(AttemptLost(str(error))) from error
+            raise self.note(AttemptLost(str(error))) from error
         if missing:
-            raise self._note(
+            raise self.note(
                 EffectBlocked(
                     f"An earlier attempt of step {self._claimed.step_key!r} called {', '.join(missing)}, which this "
                     f"worker does not have: a tool that was renamed would do again what it has done. Give it its "
@@ -169,22 +177,42 @@ class Ledger:
                 stoppable=True,
             )
         except JournalError as error:
-            raise self._note(AttemptLost(str(error))) from error
+            raise self.note(AttemptLost(str(error))) from error
         with self._changed:
             self._refused = [key for key in self._refused if key not in passed]
 
     def _perform(self, tool: Tool[Any, Any], request: Any, key: str) -> Any:
         with self._changed:
-            self._require_open(tool)
+            self.require_open(f"call of {tool.name}")
             self._in_flight += 1
         try:
             return self._send(tool, request, key)
         finally:
-            if threading.get_ident() != self._thread:
-                database.close()
-            with self._changed:
-                self._in_flight -= 1
-                self._changed.notify_all()
+            self._end()
+
+    @contextmanager
+    def under_way(self, what: str) -> Iterator[None]:
+        """A request that the recorder makes: refused, waited for and stopped by the same rules as a call."""
+        self.require_open(what)
+        self._go_past_refusals()  # the model may be told of them
+        with self._changed:
+            self.require_open(what)
+            self._in_flight += 1
+        try:
+            yield
+        except Stop as stop:
+            raise self.note(stop) from stop.__cause__
+        except JournalError as error:
+            raise self.note(AttemptLost(str(error))) from error
+        finally:
+            self._end()
+
+    def _end(self) -> None:
+        if threading.get_ident() != self._thread:
+            database.close()
+        with self._changed:
+            self._in_flight -= 1
+            self._changed.notify_all()
 
     def _send(self, tool: Tool[Any, Any], request: Any, key: str) -> Any:
         kind = Reading if tool.effect is EffectClass.PURE else Sending
@@ -195,27 +223,28 @@ class Ledger:
         try:
             return asking.perform()
         except Stop as stop:
-            raise self._note(stop) from stop.__cause__
+            raise self.note(stop) from stop.__cause__
         except (Refused, EffectExhausted):
             with self._changed:
                 self._refused.append(key)
             raise
         except JournalError as error:
-            raise self._note(AttemptLost(str(error))) from error
+            raise self.note(AttemptLost(str(error))) from error
         finally:
             if asking.is_open:
-                self._note(self._cut_short(f"what became of {key} could not be written down"))
+                self.note(self._cut_short(f"what became of {key} could not be written down"))
 
-    def _require_open(self, tool: Tool[Any, Any]) -> None:
+    def require_open(self, what: str) -> None:
+        """Raise unless requests are taken: what stopped the step before, or ``CallRefused``."""
         if self._stop is not None:
             raise self._stop
         if self._barred is not None:
             raise CallRefused(
-                f"Step {self._claimed.step_key!r} of run {self._claimed.run_id} takes no call of {tool.name}: "
+                f"Step {self._claimed.step_key!r} of run {self._claimed.run_id} takes no {what}: "
                 f"{self._barred}. Nothing was sent."
             )
 
-    def _note(self, stop: Stop) -> Stop:
+    def note(self, stop: Stop) -> Stop:
         """Remember the first reason to stop."""
         with self._changed:
             if self._stop is None:

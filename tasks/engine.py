@@ -10,11 +10,14 @@ and may fail. Whatever is cut in between is found by the sweep.
 import logging
 import os
 import time
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import lru_cache
 
+from billiard.exceptions import SoftTimeLimitExceeded
 from celery import Celery, Task
 
+from models.digests import digest_text
 from models.errors import OnwardError
 from models.failpoints import FailPoint, failpoint
 from models.ids import new_nonce
@@ -23,7 +26,7 @@ from models.journal.effect_values import Sender
 from models.journal.values import Carrier, Claimed, Completed, Output
 from models.settings import settings
 from models.states import BlockReason
-from tasks import inputs, leaving, logs, processes, registry
+from tasks import inputs, leaving, logs, pools, processes, registry, stored
 from tasks.context import Context
 from tasks.effects import Ledger
 from tasks.errors import EffectBlocked, Stop
@@ -36,6 +39,7 @@ from tasks.outcomes import (
     Succeeded,
     refuse,
 )
+from tasks.paying import require_budget
 from tasks.progress import Progress
 from tasks.publishing import publish as send
 from tasks.recording import Recording, judged, marks
@@ -79,7 +83,7 @@ def _run(
     if claimed.attempt > 1:
         processes.kill_strays(claimed.run_id, claimed.step_key, claimed.token)
     about = logs.about(**marks(claimed))
-    with about, keeper(os.getpid()).hold(claimed.lease, sent_at=sent_at) as held:
+    with about, _held(bound, claimed, sent_at) as held:
         ledger = Ledger(claimed, _sender(carrier), require_trust=held.require_trust)
         with Transaction(claimed, bar=ledger.bar) as transaction:
             ctx = _context(bound, claimed, held, ledger=ledger, transaction=transaction)
@@ -105,10 +109,11 @@ def _body(
     """Run the author's code. A shutdown comes back beside its outcome, to be raised once that is written."""
     try:
         ctx.require_trust()  # claimed in place, it may be another's by now
+        pools.refuse_untracked(claimed)
+        require_budget(claimed)
         if claimed.untracked:
             _look_back(claimed)
-        claimed = inputs.gathered(claimed)
-        args, kwargs, piped = inputs.read(claimed)
+        args, kwargs, piped, input_digest = stored.given(claimed).read()
         with transaction.body():
             value = bound.call(ctx, args, kwargs, piped=piped)
     except OnwardError as error:
@@ -119,12 +124,20 @@ def _body(
         return (None if ends_here else failure), judged(bound, claimed, failure)
     then = value if isinstance(value, Then) else None
     try:
-        text = bound.result.dump(then.value if then else value, limit=settings().output_limit)
+        output = _output(bound, claimed, then.value if then else value, input_digest=input_digest)
     except OnwardError as error:
         return None, refuse(error)
-    except MemoryError as error:
+    except (MemoryError, SoftTimeLimitExceeded) as error:
         return None, judged(bound, claimed, error)
-    return None, Succeeded(Output(text, *inputs.digests(claimed, text)), then)
+    return None, Succeeded(output, then)
+
+
+def _output(bound: BoundStep, claimed: Claimed, value: object, *, input_digest: str) -> Output:
+    """The result as it is recorded; a large one is in the artifact store when this returns."""
+    text = bound.result.dump(value, limit=settings().artifact_limit)
+    text = bound.result.open_part(text)
+    kept = stored.kept(text, claimed, step_name=bound.name)
+    return Output(text, digest_text(text), input_digest, kept)
 
 
 def _look_back(claimed: Claimed) -> None:
@@ -202,6 +215,11 @@ def _versions(bound: BoundStep) -> tuple[str, ...]:
     if bound.builtin:
         return ()
     return (bound.version, *registry.get_workflow(bound.workflow).compatible_with)
+
+
+def _held(bound: BoundStep, claimed: Claimed, sent_at: float) -> AbstractContextManager[Held]:
+    limit = pools.lease_limit(bound)
+    return keeper(os.getpid()).hold(claimed.lease, sent_at=sent_at, at_most=limit)
 
 
 @lru_cache(maxsize=2)

@@ -3,10 +3,12 @@
 And what ends an attempt from inside ``ctx.call``: the stop signals.
 """
 
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 from models.errors import OnwardError
 from models.states import BlockReason
+
+E = TypeVar("E", bound=BaseException)
 
 
 class DefinitionError(OnwardError):
@@ -101,6 +103,54 @@ class EffectExhausted(OnwardError):
     error_type = "effect_exhausted"
 
 
+class FinalError(OnwardError):
+    """A failure that another attempt would only meet again: the step fails at once, whatever its retries."""
+
+    error_type = "final_error"
+
+
+class UndeclaredEffect(FinalError):
+    """A request that may change the outside world, beside the tools. Nothing was sent."""
+
+    error_type = "undeclared_effect"
+
+
+class CallScopeNeeded(FinalError):
+    """Requests whose order is not the same after a crash share a scope. Nothing was sent."""
+
+    error_type = "call_scope_needed"
+
+
+class AnswerIncomplete(FinalError):
+    """A model was asked as often as allowed, and no answer was whole."""
+
+    error_type = "answer_incomplete"
+
+    def __init__(self, message: str, *, state: str, text: str = "", counts: bool = True) -> None:
+        super().__init__(message)
+        self.error_type = f"answer_{state}"  # type: ignore[misc] # the state is the word to search for
+        self.state = state
+        self.text = text  #: what came of it: evidence, never an answer
+        self.counts = counts  #: against the limit on asking; False: a person has let the step start anew since
+
+
+def final_cause(error: BaseException) -> FinalError | None:
+    """The final failure that an SDK may have wrapped into an error of its own: ``APIConnectionError``."""
+    return cause_of(error, FinalError)
+
+
+def cause_of(error: BaseException, kind: type[E]) -> E | None:
+    """The error itself, or what it was raised from, when that is of this kind."""
+    seen: set[int] = set()
+    link: BaseException | None = error
+    while link is not None and id(link) not in seen:
+        if isinstance(link, kind):
+            return link
+        seen.add(id(link))
+        link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
+    return None
+
+
 class Stop(BaseException):
     """Ends the attempt from inside ``ctx.call``.
 
@@ -131,6 +181,12 @@ class EffectPostponed(Stop):
     def __init__(self, message: str, *, delay: float) -> None:
         super().__init__(message)
         self.delay = delay
+
+
+class CallPostponed(EffectPostponed):
+    """A model endpoint is not to be asked now: the step comes back in ``delay`` seconds, and nothing is counted."""
+
+    error_type = "call_postponed"
 
 
 class EffectBlocked(Stop):

@@ -1,8 +1,10 @@
 """What a claimed step works on: its bound arguments and what its predecessors recorded."""
 
-from dataclasses import replace
+from dataclasses import dataclass
 from typing import Any, Final
 
+from models.artifacts.errors import Withheld
+from models.artifacts.payloads import load
 from models.digests import digest_text
 from models.errors import OnwardError
 from models.journal import steps
@@ -15,41 +17,60 @@ from tasks.binding import NO_INPUT
 NOTHING_BOUND: Final = '{"args":[],"kwargs":{}}'
 
 
-def read(claimed: Claimed) -> tuple[list[object], dict[str, object], object]:
-    """(args, kwargs, piped value) as structures, from what the journal holds."""
-    piped = _piped(claimed)
-    if claimed.arguments == NOTHING_BOUND:
-        return [], {}, piped
-    bound: Any = decode(claimed.arguments)
-    return bound["args"], bound["kwargs"], piped
+@dataclass(frozen=True, slots=True)
+class Given:
+    """True texts of what a step works on, wherever they are kept."""
+
+    arguments: str
+    piped: str | None
+    input_kind: str
+
+    @property
+    def digest(self) -> str:
+        """Evidence that what was recorded is what was used."""
+        return digest_text(f"{self.arguments}\n", self.piped or "")
+
+    def read(self) -> tuple[list[object], dict[str, object], object, str]:
+        """(args, kwargs, piped value, digest): as structures, so that a large text need not be held as well."""
+        piped = self._piped()
+        if self.arguments == NOTHING_BOUND:
+            return [], {}, piped, self.digest
+        bound: Any = decode(self.arguments)
+        return bound["args"], bound["kwargs"], piped, self.digest
+
+    def _piped(self) -> object:
+        match InputKind(self.input_kind):
+            case InputKind.NONE:
+                return NO_INPUT
+            case InputKind.EMPTY:
+                return []
+            case InputKind.GATHER | InputKind.PREVIOUS:
+                assert self.piped is not None  # noqa: S101 - what came before completed, so it has an output
+                return decode(self.piped)
 
 
-def gathered(claimed: Claimed) -> Claimed:
-    """A join's input, its members' outputs as one list in input order, put where a predecessor's output is."""
-    if not claimed.gathers:
-        return claimed
-    return replace(claimed, piped=f"[{','.join(text for _, text in steps.gathered(claimed))}]")
+def given(claimed: Claimed) -> Given:
+    """What the step works on; a join gets its members' outputs as one list in input order.
 
-
-def _piped(claimed: Claimed) -> object:
-    match InputKind(claimed.input_kind):
-        case InputKind.NONE:
-            return NO_INPUT
-        case InputKind.EMPTY:
-            return []
-        case InputKind.GATHER | InputKind.PREVIOUS:
-            assert claimed.piped is not None  # noqa: S101 - what came before completed, so it has an output
-            return decode(claimed.piped)
+    What is kept as artifacts is read here, and so verified, before any of the step's code runs. Raises
+    ``ArtifactChanged``, ``ArtifactUnavailable`` or ``EncryptionProblem``.
+    """
+    piped = claimed.piped
+    if claimed.gathers:
+        piped = f"[{','.join(load(text) for _, text in steps.gathered(claimed))}]"
+    elif piped is not None:
+        piped = load(piped)
+    return Given(load(claimed.arguments), piped, claimed.input_kind)
 
 
 def digests(claimed: Claimed, output: str) -> tuple[str, str]:
     """(of the output, of the input): evidence that what was recorded is what was used."""
-    return digest_text(output), digest_text(f"{claimed.arguments}\n{claimed.piped or ''}")
+    return digest_text(output), given(claimed).digest
 
 
 def is_final(error: OnwardError) -> bool:
     """Whether trying again would only raise it again. What the journal says of itself is another matter."""
-    return not isinstance(error, JournalError)
+    return not isinstance(error, JournalError | Withheld)
 
 
 def as_node(claimed: Claimed) -> PlanNode:

@@ -27,6 +27,7 @@ class Held:
 
     lease: Lease
     trusted_until: float
+    renewed_until: float | None = None  #: then it is given up, though its body may still run
     lost: bool = field(default=False)
 
     def require_trust(self) -> None:
@@ -48,9 +49,13 @@ class Keeper:
         self._thread: threading.Thread | None = None
 
     @contextmanager
-    def hold(self, lease: Lease, *, sent_at: float) -> Iterator[Held]:
-        """Keep a lease alive for the duration. ``sent_at``: when its claim was sent, monotonic."""
-        held = Held(lease, _trusted_until(sent_at))
+    def hold(self, lease: Lease, *, sent_at: float, at_most: float | None = None) -> Iterator[Held]:
+        """Keep a lease alive for the duration. ``sent_at``: when its claim was sent, monotonic.
+
+        ``at_most``: seconds after which it is renewed no longer, for a body that nothing can end.
+        """
+        limit = None if at_most is None else sent_at + at_most
+        held = Held(lease, _trusted_until(sent_at), limit)
         with self._lock:
             self._held[id(held)] = held
             if self._thread is None:
@@ -71,7 +76,9 @@ class Keeper:
         if not held:
             return
         sent_at = time.monotonic()
-        ours = steps.renew([one.lease for one in held], ttl=settings().lease_ttl)
+        for one in held:
+            one.lost = one.lost or _is_over(one, sent_at)
+        ours = steps.renew([one.lease for one in held if not one.lost], ttl=settings().lease_ttl)
         for one in held:
             if (one.lease.run_id, one.lease.branch, one.lease.token) in ours:
                 one.trusted_until = _trusted_until(sent_at)
@@ -79,6 +86,7 @@ class Keeper:
                 one.lost = True
 
     def _beat(self) -> None:
+        database.keep_own()
         pause = threading.Event()
         while True:
             pause.wait(settings().heartbeat)
@@ -87,6 +95,17 @@ class Keeper:
             except Exception as error:
                 _log.warning("Leases could not be renewed: %s. Trying again.", error)
                 database.close()
+
+
+def _is_over(held: Held, now: float) -> bool:
+    """Its step is the next attempt's once the lease has ended, and what still runs here is fenced."""
+    if held.renewed_until is None or now < held.renewed_until:
+        return False
+    _log.error(
+        "Step %s of run %s is over its time limit, and this pool cannot end it: its lease is given up.",
+        held.lease.step_key, held.lease.run_id,
+    )  # fmt: skip
+    return True
 
 
 def _trusted_until(sent_at: float) -> float:

@@ -1,7 +1,8 @@
 """Log lines that say which run, step and attempt they are about.
 
 ``ONWARD_LOG=text`` (the default) writes ``key=value`` pairs behind the message, ``ONWARD_LOG=json`` one
-JSON object a line. Lines of other libraries, written while a step runs, carry the step's marks too.
+JSON object a line. Lines of other libraries, written while a step runs, carry the step's marks too, and none
+holds the value of a secret that this process has revealed.
 """
 
 import json
@@ -16,7 +17,9 @@ from typing import Any
 
 from celery import signals
 
+from models.exceptions import redact_traceback
 from models.messages import printable
+from models.redaction import redact
 from models.settings import settings
 
 MARKS = ("run_id", "step_key", "attempt", "batch_id")
@@ -51,7 +54,7 @@ class TextFormatter(logging.Formatter):
             [head, *(f"{name}={_bare(value)}" for name, value in _marks(record).items())]
         )
         trouble = _trouble(self, record)
-        return f"{line}\n{trouble}" if trouble else line
+        return redact(f"{line}\n{trouble}" if trouble else line)
 
 
 class JsonFormatter(logging.Formatter):
@@ -64,7 +67,7 @@ class JsonFormatter(logging.Formatter):
         }  # fmt: skip
         if trouble := _trouble(self, record):
             fields["exception"] = trouble
-        return json.dumps(fields, ensure_ascii=False, default=str)
+        return redact(json.dumps(fields, ensure_ascii=False, default=str))
 
 
 def _dress(logger: logging.Logger, **_: Any) -> None:
@@ -94,7 +97,9 @@ def _bare(value: object) -> str:
 
 
 def _trouble(dress: logging.Formatter, record: logging.LogRecord) -> str:
-    parts = [dress.formatException(record.exc_info)] if record.exc_info else []
+    parts = []
+    if record.exc_info:
+        parts.append(redact_traceback(dress.formatException(record.exc_info), record.exc_info[1]))
     if record.stack_info:
         parts.append(dress.formatStack(record.stack_info))
     return "\n".join(parts)

@@ -5,7 +5,7 @@ import hashlib
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from typing import Any, TypedDict
+from typing import Any, Literal, TypedDict
 
 from tasks.errors import DefinitionError
 
@@ -33,6 +33,7 @@ class StepOptionsInput(TypedDict, total=False):
     queue: str
     untracked: bool
     lookup: Callable[..., Any] | None
+    on_replay_mismatch: Literal["block", "branch"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +68,9 @@ class StepOptions:
     queue: str = "steps"
     untracked: bool = False
     lookup: Callable[..., Any] | None = None
+    #: The body asks something else than it has on record: stop for a person, or set the records aside and ask
+    #: anew, unless an effect of the step may rest on them.
+    on_replay_mismatch: str = "block"
 
 
 _RETRY_NAMES = tuple(field.name for field in fields(RetryPolicy))
@@ -84,6 +88,7 @@ def step_options(given: Mapping[str, Any], *, owner: str) -> StepOptions:
     _check_retry(retry, owner)
     _check_limits(options, owner)
     _check_labels(options, owner)
+    _check_mismatch(options, owner)
     return options
 
 
@@ -164,6 +169,13 @@ def check_label(label: object, *, option: str, owner: str) -> None:
     if not isinstance(label, str) or not _LABEL.fullmatch(label):
         raise DefinitionError(
             f"{owner}: {option}={label!r} must be ASCII letters, digits, '.', '_', '-', 50 at most"
+        )
+
+
+def _check_mismatch(options: StepOptions, owner: str) -> None:
+    if options.on_replay_mismatch not in ("block", "branch"):
+        raise DefinitionError(
+            f"{owner}: on_replay_mismatch={options.on_replay_mismatch!r} must be 'block' or 'branch'"
         )
 
 

@@ -4,11 +4,12 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from models import messages
+from models.artifacts.errors import ArtifactChanged, Withheld
 from models.errors import OnwardError
 from models.journal.errors import JournalUnavailable, LeaseLost, RolledBack
 from models.journal.values import Output
 from models.states import BlockReason
-from tasks.errors import AttemptLost, EffectBlocked, EffectPostponed, Stop
+from tasks.errors import AttemptLost, EffectBlocked, EffectPostponed, Stop, cause_of, final_cause
 from tasks.options import RetryPolicy, retry_delay
 from tasks.step import Then
 
@@ -82,10 +83,20 @@ def judge(error: BaseException, *, retry: RetryPolicy, failures: int, seed: str)
         return Interrupted("MemoryError", describe(error), crashed=True)
     if not isinstance(error, Exception):
         return Interrupted("shutdown", describe(error), crashed=False)
+    if (withheld := cause_of(error, Withheld)) is not None:
+        return _withheld(withheld)
+    if (final := final_cause(error)) is not None:
+        return refuse(final)
     retry = _UNDONE if isinstance(error, RolledBack) else retry
     if retry.retries(error) and failures < retry.max_retries:
         return Failed(name(error), describe(error), retry_delay(retry, failures + 1, seed=seed))
     return Failed(name(error), describe(error), None)
+
+
+def _withheld(error: Withheld) -> Blocked:
+    changed = isinstance(error, ArtifactChanged)
+    reason = BlockReason.ARTIFACT_CHANGED if changed else BlockReason.ENVIRONMENT_CHANGED
+    return Blocked(name(error), describe(error), reason)
 
 
 def _stopped(stop: Stop) -> Outcome:

@@ -45,3 +45,17 @@ def recorded(
                 raise
             _log.warning("Not recorded yet: %s Trying again.", error)
             pause = min(max(2 * pause, _FIRST_PAUSE), _LONGEST_PAUSE)
+
+
+def persistent(work: Callable[[], T], trouble: type[Exception]) -> T:
+    """Do something that may be repeated until it goes without this trouble, for up to two leases."""
+    deadline, pause = time.monotonic() + 2 * settings().lease_ttl, _FIRST_PAUSE
+    while True:
+        try:
+            return work()
+        except trouble as error:
+            if time.monotonic() + pause > deadline:
+                raise
+            _log.warning("Not done yet: %s Trying again.", error)
+            time.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)

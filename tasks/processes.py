@@ -2,6 +2,7 @@
 
 import os
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -58,7 +59,9 @@ def pid_space() -> str:
 
 
 def mark_attempt(run_id: str, step_key: str, token: int) -> None:
-    """Let whatever this step starts carry the attempt's name."""
+    """Let whatever this step starts carry the attempt's name, unless other steps run beside it."""
+    if threading.current_thread() is not threading.main_thread():
+        return  # the environment is the whole process's: a mark would be given to strangers' children
     os.environ[ATTEMPT_MARKER] = f"{run_id}:{step_key}:{token}"
 
 

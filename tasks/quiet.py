@@ -1,13 +1,15 @@
 """What Flower may show of a message that carries a user's input: the ids in it, nothing else."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from celery import Task
 from celery.worker.request import Request
 
 from models.errors import OnwardError
+from models.exceptions import scrubbed
 
 _log = logging.getLogger("onward.start")
 _SHOWN = ("workflow", "key", "run_id", "batch_id", "priority")
@@ -16,6 +18,18 @@ _SHOWN = ("workflow", "key", "run_id", "batch_id", "priority")
 def shown(kwargs: Mapping[str, Any]) -> str:
     """Of a submission's arguments what may be shown, as a literal dict."""
     return repr({name: kwargs[name] for name in _SHOWN if name in kwargs})
+
+
+@contextmanager
+def without_secrets() -> Iterator[None]:
+    """Let nothing out that holds a revealed secret: Celery tells Flower of it, from a process that knows none."""
+    try:
+        yield
+    except BaseException as error:
+        safe = scrubbed(error)
+        if safe is error:
+            raise
+        raise safe from None
 
 
 class QuietRequest(Request):  # type: ignore[misc]  # Celery publishes no types

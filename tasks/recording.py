@@ -8,6 +8,7 @@ end, an error at COMMIT) makes a failure of it, written after everything else wa
 import logging
 from dataclasses import dataclass
 
+from models.artifacts.errors import Withheld
 from models.errors import OnwardError
 from models.ids import new_nonce
 from models.journal import expanding, failing, steps
@@ -87,7 +88,7 @@ class Recording:
         except Exception as error:
             if isinstance(error, OnwardError) and inputs.is_final(error):
                 return self.record(refuse(error))
-            if transactional:
+            if transactional or isinstance(error, Withheld):
                 return self.record(judged(self.bound, self.claimed, error))
             raise
 

@@ -71,6 +71,7 @@ class Sending(Asking):
         met = self._recalled()
         if met is not None:
             return self._meet(met)
+        self._attempt.before_effect()
         self._wait_for_place()
         for _ in range(_WINDOWS):
             call = Call(self._execute, check=self._look_once_more, late=self._file_late)
@@ -146,7 +147,8 @@ class Sending(Asking):
 
     def _settle(self, value: Any) -> Any:
         try:
-            text, result = self._tool.result_type.round_trip(value, limit=settings().output_limit)
+            kind = self._tool.result_type
+            text, result = kind.opened(*kind.round_trip(value, limit=settings().output_limit))
         except OnwardError as error:
             if isinstance(error.__cause__, SoftTimeLimitExceeded):
                 raise error.__cause__ from None  # it says nothing about the value
@@ -254,7 +256,8 @@ class Sending(Asking):
                     effects.keep_evidence(self._key, self._claimed, result=text)
 
     def _recorded(self, value: Any) -> str:
-        return self._tool.result_type.dump(value, limit=settings().output_limit)
+        kind = self._tool.result_type
+        return kind.open_part(kind.dump(value, limit=settings().output_limit))
 
     def _unknown(self, cause: str) -> EffectUnknown:
         return EffectUnknown(

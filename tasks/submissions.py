@@ -34,7 +34,7 @@ def start_queue(workflow: str) -> str:
 
 def start_from_message(
     task: Task, workflow: str, given: Mapping[str, object], *, key: str | None, run_id: str | None,
-    batch_id: str | None, priority: int,
+    batch_id: str | None, priority: int, budget: object = None,
 ) -> None:  # fmt: skip
     """Submit the run, hand the message on, or raise what Flower may show."""
     if key is None and run_id is None:
@@ -44,8 +44,9 @@ def start_from_message(
             _hand_on(task, workflow)
             return
         start_run(
-            task.app, workflow, given, key=key, run_id=run_id, batch_id=batch_id, priority=priority
-        )
+            task.app, workflow, given, key=key, run_id=run_id, batch_id=batch_id, priority=priority,
+            budget=budget,
+        )  # fmt: skip
     except (JournalUnavailable, OperationalError) as error:
         _log.warning("Run of %r not submitted yet: %s Giving its message back.", workflow, error)
         time.sleep(settings().wake_period)

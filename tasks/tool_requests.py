@@ -46,6 +46,8 @@ def ask(
             raise
         cut = isinstance(error.__cause__, SoftTimeLimitExceeded)  # says nothing about the request
         raise _untold(error, request_type) from (error.__cause__ if cut else None)
+    # A value that was revealed is neither recorded nor part of what is asked, since it rotates.
+    text = request_type.open_part(text)
     if not secret:
         return Asked(value, text, digest(decode(text), without=volatile))
     structure = decode(text)

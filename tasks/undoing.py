@@ -14,6 +14,7 @@ from models.journal import effects, undoing
 from models.journal.effect_values import Intent, Recorded, Sender, Standing
 from models.journal.undoing import Done, Undo
 from models.messages import describe, safe_repr
+from models.redaction import redact
 from models.settings import settings
 from models.values import encode
 from tasks.asking import Attempt
@@ -113,6 +114,6 @@ class Undoing(Sending):
 def _text(value: Any) -> str:
     """What an undo returned, where the journal can hold it: nobody builds on it, and it has happened."""
     try:
-        return encode(value, limit=settings().output_limit)
+        return redact(encode(value, limit=settings().output_limit))
     except OnwardError:
         return _NOTHING

@@ -20,7 +20,7 @@ from models.errors import OnwardError
 from models.ids import new_start_id
 from models.journal import lookups, losing, workers
 from models.settings import settings
-from tasks import leaving, processes
+from tasks import leaving, pools, processes
 from tasks.publishing import queue
 
 _log = logging.getLogger("onward.worker")
@@ -50,6 +50,7 @@ def _begin(sender: Any, **_: Any) -> None:
     os.environ[_START_ID] = new_start_id()
     os.environ[_NAME] = str(sender.hostname)
     os.environ[_MAIN_PID] = str(os.getpid())
+    pools.prepare(sender, control_queue=queue(CONTROL_QUEUE).name)
     sender.wait_for_soft_shutdown = partial(leaving.wait_for_steps, start_id())
 
 

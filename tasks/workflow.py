@@ -12,6 +12,7 @@ from models.plan import Plan
 from models.values import schema_of
 from tasks import registry
 from tasks.binding import Parameters
+from tasks.budgets import Budget
 from tasks.canvas import Canvas, as_canvas
 from tasks.compile import compile_plan
 from tasks.definition import Defined, check_workflow, check_workflow_function, source_of
@@ -43,6 +44,8 @@ class Workflow(Defined, Generic[P]):
         extra_steps: tuple[Step[..., Any], ...] = (),
         extra_queues: tuple[str, ...] = (),
         on_failure: str | None = None,
+        budget: Budget | None = None,
+        allow_credentials: Sequence[str] = (),
     ) -> None:
         update_wrapper(self, function)
         self.function = function
@@ -52,6 +55,8 @@ class Workflow(Defined, Generic[P]):
         self.extra_steps = extra_steps
         self._extra_queues = extra_queues
         self.on_failure = on_failure
+        self.budget = budget
+        self.allow_credentials = frozenset(allow_credentials)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Canvas:
         """The canvas itself: to look at in a test, or to use inside another workflow's plan."""
@@ -190,12 +195,16 @@ def workflow(
     steps: Sequence[Step[..., Any]] = (),
     queues: Sequence[str] = (),
     on_failure: str | None = None,
+    budget: Budget | None = None,
+    allow_credentials: Sequence[str] = (),
 ) -> Callable[[Callable[P, Canvas]], Workflow[P]]:
     """Make a function a workflow: ``@workflow("contract-review", version="3")``.
 
     ``steps`` names steps that cannot be found by reading the code, ``queues`` labels that only
     ``.set(queue=...)`` uses, ``compatible_with`` older versions whose runs this code may take on.
-    ``on_failure="compensate"``: what a run did is undone, last first, when it fails for good.
+    ``on_failure="compensate"``: what a run did is undone, last first, when it fails for good. ``budget`` is what
+    each run may spend, where its submission names no other. ``allow_credentials`` names fields of the input that
+    look like credentials and are none.
     """
     check_workflow(name, version=version, compatible_with=compatible_with)
     for extra in steps:
@@ -203,9 +212,17 @@ def workflow(
             raise DefinitionError(f"workflow {name}: steps= takes steps, not {extra!r}")
     for label in queues:
         check_label(label, option="queues", owner=f"workflow {name}")
+    if isinstance(allow_credentials, str):
+        raise DefinitionError(
+            f"workflow {name}: allow_credentials= takes a list of field names, not one text"
+        )
     if on_failure not in (None, ON_FAILURE):
         raise DefinitionError(
             f"workflow {name}: on_failure={safe_repr(on_failure)} must be {ON_FAILURE!r} or left out"
+        )
+    if not (budget is None or isinstance(budget, Budget)):
+        raise DefinitionError(
+            f"workflow {name}: budget= takes Budget(...), not {safe_repr(budget)}"
         )
 
     def decorate(function: Callable[P, Canvas]) -> Workflow[P]:
@@ -218,6 +235,8 @@ def workflow(
             extra_steps=tuple(steps),
             extra_queues=tuple(queues),
             on_failure=on_failure,
+            budget=budget,
+            allow_credentials=allow_credentials,
         )
         registry.register(made)
         return made

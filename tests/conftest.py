@@ -16,9 +16,10 @@ from ops.stack import Servers
 from tests.support.cluster import Cluster
 from tests.support.databases import Databases
 from tests.support.journal import Journal
+from tests.support.models import ModelService, models_service
 from tests.support.world import World, a_world
 
-RUNGS = ("unit", "properties", "integration", "acceptance", "faults", "architecture")
+RUNGS = ("unit", "properties", "integration", "acceptance", "faults", "peers", "adapters", "architecture")
 
 VALKEY_DATABASES = 256
 CLUSTERS = pytest.StashKey[list[Cluster]]()
@@ -138,6 +139,13 @@ def make_cluster(
     yield make
     for cluster in clusters:
         cluster.stop_all()
+
+
+@pytest.fixture
+def models(tmp_path: Path) -> Iterator[ModelService]:
+    """Scripted language models of this test's own, counted and billed."""
+    with models_service(tmp_path) as service:
+        yield service
 
 
 @pytest.fixture(scope="session")

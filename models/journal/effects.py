@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import LiteralString, NamedTuple
 
 from models import database
+from models.artifacts.payloads import load, seal
 from models.digests import digest_text
 from models.failpoints import FailPoint, arm_effect_commit, failpoint
 from models.ids import undo_key
@@ -75,7 +76,7 @@ def settle(key: str, claimed: Holder, *, result: str) -> None:
     """Record an answer. Raises ``LeaseLost`` when others have taken the effect up: then it is evidence."""
     failpoint(FailPoint.E4, claimed.step_name, key)
     arm_effect_commit(claimed.step_name, key)
-    params = _sent(key, claimed) | {"result": result, "result_digest": digest_text(result)}
+    params = _sent(key, claimed) | {"result": seal(result), "result_digest": digest_text(result)}
     if database.fetch_one(effect_sql.SETTLE, params) is None and not _settled_by_us(params):
         keep_evidence(key, claimed, result=result)
         raise LeaseLost(
@@ -137,7 +138,7 @@ def keep_evidence(key: str, claimed: Holder, *, result: str) -> None:
         effect_sql.KEEP_EVIDENCE,
         _sent(key, claimed)
         | {
-            "result": result, "result_digest": digest_text(result), "worker": claimed.owner,
+            "result": seal(result), "result_digest": digest_text(result), "worker": claimed.owner,
             "run_id": claimed.run_id, "step_key": claimed.step_key,
         },
     )  # fmt: skip
@@ -147,7 +148,8 @@ def record_pure(intent: Intent, claimed: Holder, sender: Sender, *, result: str)
     """Record the answer of a call that changes nothing outside, so that it is not asked again."""
     params = _intent_params(intent, claimed, sender)
     database.fetch(
-        effect_sql.RECORD_PURE, params | {"result": result, "result_digest": digest_text(result)}
+        effect_sql.RECORD_PURE,
+        params | {"result": seal(result), "result_digest": digest_text(result)},
     )
 
 
@@ -203,7 +205,7 @@ def _of_settlement(
     if digest not in (None, asked):
         return Conflict(EffectState(outcome))
     if outcome == EffectState.SETTLED:
-        return Recorded(result, token)
+        return Recorded(load(result), token)
     return GivenUp(reason or "")
 
 
@@ -237,7 +239,7 @@ def _intent_params(intent: Intent, claimed: Holder, sender: Sender) -> dict[str,
         "run_id": claimed.run_id, "branch": claimed.branch, "step_key": claimed.step_key,
         "token": claimed.token, "owner": claimed.owner, "attempt": claimed.attempt, "key": intent.key,
         "undo_key": undo_key(intent.key), "nonce": intent.nonce, "tool": intent.tool,
-        "tool_version": intent.tool_version, "undoes": intent.undoes, "request": intent.request,
+        "tool_version": intent.tool_version, "undoes": intent.undoes, "request": seal(intent.request),
         "request_digest": intent.request_digest, "send_within": intent.send_within,
         "effect_class": str(promise.effect_class), "absent_after": promise.absent_after,
         "key_retention": promise.key_retention, "resend_limit": settings().resend_limit,

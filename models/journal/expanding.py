@@ -5,6 +5,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from models import database
+from models.artifacts import payloads
+from models.artifacts.payloads import Uploaded
 from models.journal import sql, steps
 from models.journal.errors import LeaseLost
 from models.journal.submitting import INSERT_PLAN, node_record
@@ -23,6 +25,28 @@ def complete_with(
     The own live row is locked first, then the run: two branches that grow the plan at once take turns,
     so keys stay unique. An error of the compiler (a circle, a limit) leaves everything as it was.
     """
+    uploaded: dict[str, Uploaded] = {}
+    while True:
+        try:
+            return _complete_with(
+                claimed, output, worker=worker, compile_insertion=compile_insertion, uploaded=uploaded
+            )
+        except _Unkept as large:
+            uploaded |= {text: payloads.upload(text) for text in large.texts}
+
+
+class _Unkept(Exception):
+    """Arguments for the artifact store: an upload may outlast a lease, whose row the transaction locks."""
+
+    def __init__(self, texts: list[str]) -> None:
+        super().__init__(f"{len(texts)} to be kept first")
+        self.texts = texts
+
+
+def _complete_with(
+    claimed: Claimed, output: Output, *, worker: str, compile_insertion: CompileInsertion,
+    uploaded: dict[str, Uploaded],
+) -> Completed:  # fmt: skip
     run_id = claimed.run_id
     with database.transaction():
         _lock(claimed)
@@ -30,6 +54,7 @@ def complete_with(
             "SELECT step_count FROM run WHERE run_id = %(run_id)s FOR UPDATE", {"run_id": run_id}
         )[0]
         plan = compile_insertion(lambda stem: _occurrences(run_id, stem), planned)
+        plan = _recorded(plan, run_id, uploaded)
         nodes = [node_record(node, planned + place) for place, node in enumerate(plan.nodes)]
         database.fetch(
             INSERT_PLAN,
@@ -43,6 +68,24 @@ def complete_with(
         return steps.complete(
             _redirected(claimed, plan), output, worker=worker, successor=plan.entry
         )
+
+
+def _recorded(plan: Plan, run_id: str, uploaded: dict[str, Uploaded]) -> Plan:
+    """The plan with arguments as they are recorded. Raises ``_Unkept`` for what has to be uploaded first."""
+    texts = [node.arguments for node in plan.nodes]
+    large = [text for text in texts if payloads.is_moved(text)]
+    if unkept := [text for text in large if text not in uploaded]:
+        raise _Unkept(unkept)
+    if not large and all(payloads.seal(text) is text for text in texts[:1]):
+        return plan
+    nodes = []
+    for node in plan.nodes:
+        known = uploaded.get(node.arguments)
+        text = payloads.seal(node.arguments) if known is None else payloads.keep(
+            node.arguments, known, run_id=run_id, step_key=node.step_key, name="arguments", role="input"
+        )  # fmt: skip
+        nodes.append(replace(node, arguments=text))
+    return replace(plan, nodes=tuple(nodes))
 
 
 def _lock(claimed: Claimed) -> None:

@@ -7,6 +7,7 @@ import json
 from typing import LiteralString
 
 from models import database
+from models.artifacts.payloads import seal
 from models.digests import digest_text
 from models.journal import events, runs, sql
 from models.journal.doubts import IN_DOUBT
@@ -205,7 +206,7 @@ def _end_member(
         "parent": member.rpartition("/")[0], "step_key": claimed.step_key, "branch": claimed.branch,
         "prev_key": claimed.prev_key, "join_key": join_key,
         "join_index": int(member.rpartition(".")[2]), "attempt": claimed.attempt, "token": claimed.token,
-        "worker": worker, "claimed_at": claimed.claimed_at, "output": output,
+        "worker": worker, "claimed_at": claimed.claimed_at, "output": seal(output),
         "digest": digest_text(output),
     }  # fmt: skip
     (reported,) = database.fetch(_END_MEMBER, params)[0]

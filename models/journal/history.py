@@ -10,6 +10,7 @@ from typing import LiteralString
 
 from models import database
 from models.journal.errors import UnknownRun
+from models.journal.call_sql import LINES as CALL_LINES
 from models.journal.stories import LINES, Happening
 
 _RUN_COLUMNS: LiteralString = """run_id, batch_id, submission_key, workflow, version, state, hold, reason,
@@ -181,6 +182,8 @@ SELECT at, kind, step_key, attempt, token, worker, detail, actor, effect FROM (
     FROM event WHERE run_id = %(run_id)s AND NOT starts_with(kind, 'effect_')
     UNION ALL
     {LINES}
+    UNION ALL
+    {CALL_LINES}
     UNION ALL
     SELECT finished_at, 4, 'run_completed', result_key, NULL, NULL, NULL, '', 'onward', NULL
     FROM run WHERE run_id = %(run_id)s AND state = 'completed'

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import LiteralString
 
 from models import database
+from models.artifacts.payloads import load, load_optional, seal
 from models.digests import digest_text
 from models.journal import doubts, waking
 from models.journal.doubts import REWOUND, SENT_AGAIN, STEP_OF
@@ -159,13 +160,14 @@ def begin(key: str, *, looker: str) -> OpenEffect | None:
     )  # fmt: skip
     if row is None:
         return None
-    facts = (*row[:6], EffectClass(row[6]), *row[7:])
+    said = (load_optional(row[21]), load_optional(row[22]))
+    facts = (*row[:6], EffectClass(row[6]), row[7], load(row[8]), *row[9:21], *said, *row[23:])
     return OpenEffect(*facts)
 
 
 def found(effect: OpenEffect, *, result: str, source: str, said: str) -> bool:
     """It happened: record its result, for good, and let its step go on. False: it has been taken up by others."""
-    facts = {"result": result, "result_digest": digest_text(result), "source": source}
+    facts = {"result": seal(result), "result_digest": digest_text(result), "source": source}
     return _resolve(effect, _FOUND, kind="effect_settled", said=said, **facts)
 
 

@@ -121,6 +121,29 @@ METRICS: tuple[Metric, ...] = (
         WHERE outcome IN ('expired', 'died', 'interrupted') AND started_at IS NOT NULL""",
     ),
     Metric(
+        "onward_recovery_extra_tokens_total", "counter",
+        "Tokens of model calls whose answers were lost with their owners: what crashes cost again.", (),
+        "SELECT coalesce(sum(tokens), 0) FROM spend WHERE recovery",
+    ),
+    Metric(
+        "onward_recovery_extra_cost_dollars_total", "counter",
+        "US dollars of the same, by the price table at that time.", (),
+        "SELECT coalesce(sum(cost), 0) FROM spend WHERE recovery",
+    ),
+    Metric(
+        "onward_spent_tokens_total", "counter", "Tokens of all model calls that were charged.", (),
+        "SELECT coalesce(sum(tokens), 0) FROM spend",
+    ),
+    Metric(
+        "onward_spent_cost_dollars_total", "counter", "US dollars of the same.", (),
+        "SELECT coalesce(sum(cost), 0) FROM spend",
+    ),
+    Metric(
+        "onward_reserved_cost_dollars", "gauge",
+        "US dollars set aside for model calls that may be on their way.", (),
+        "SELECT coalesce(sum(cost), 0) FROM hold",
+    ),
+    Metric(
         "onward_runs", "gauge", "Runs by state.", ("state",),
         "SELECT state, count(*) FROM run GROUP BY state",
     ),

@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import LiteralString
 
 from models import database
+from models.artifacts.payloads import load, seal
 from models.digests import digest_text
 from models.ids import check_identifier
 from models.journal import stories, waking
@@ -106,7 +107,7 @@ def found(key: str, *, external_id: str, result: str, by: str, reason: str) -> R
     """It happened: record the result that its step gets. Raises ``Refused``, ``UnknownEffect``."""
     return _resolve(
         key, _SETTLE, f"found as {external_id}", by=by, reason=reason, outcome=str(EffectState.SETTLED),
-        result=result, result_digest=digest_text(result),
+        result=seal(result), result_digest=digest_text(result),
     )  # fmt: skip
 
 
@@ -199,7 +200,7 @@ def _standing(key: str, view: stories.EffectView) -> str:
             "its answer, or can be resolved once its owner is gone"
         )
     if evidence is not None:
-        return f"has a late answer that says it happened ({shorten(evidence)}): resolve it with --found"
+        return f"has a late answer that says it happened ({shorten(load(evidence))}): resolve it with --found"
     if looking:
         return "is being looked up at this moment, and what is found counts: look again in a minute"
     if freed:

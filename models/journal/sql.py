@@ -40,7 +40,7 @@ RECORD: LiteralString = """
 CLAIMED: LiteralString = """
     c.run_id, c.branch, c.step_key, c.prev_key, c.token, c.owner, c.attempt, c.failures,
     c.crashes + c.lost, c.pardoned_failures, c.batch_id, c.claimed_at, p.step_name, p.arguments, p.input, p.next_key,
-    p.fork, p.joins, p.join_index, p.untracked, p.queue"""
+    p.fork, p.joins, p.join_index, p.untracked, p.queue, c.wallet_id"""
 
 PLANNED: LiteralString = """
     JOIN plan p ON p.run_id = %(run_id)s AND p.step_key = c.step_key
@@ -66,7 +66,7 @@ WITH c AS (
       AND l.state = 'pending' AND l.missing = 0 AND l.due_at <= onward_now()
       AND r.run_id = %(run_id)s AND r.hold IS NULL
       AND (%(workflow)s::text IS NULL OR r.workflow = %(workflow)s AND r.version = ANY(%(versions)s))
-    RETURNING l.*
+    RETURNING l.*, r.wallet_id
 ), started AS (
     UPDATE run SET state = 'running', started_at = onward_now(), revision = run.revision + 1
     FROM c WHERE run.run_id = %(run_id)s AND run.state = 'pending'
@@ -77,7 +77,8 @@ FROM c {PLANNED} {INPUT}"""
 #: What became of a claim whose COMMIT was not answered: the nonce in the owner is ours alone.
 CLAIMED_BY: LiteralString = f"""
 SELECT {CLAIMED}, i.output, {AFTER}
-FROM (SELECT * FROM live WHERE run_id = %(run_id)s AND branch = %(branch)s AND owner = %(new_owner)s) c
+FROM (SELECT l.*, r.wallet_id FROM live l JOIN run r ON r.run_id = %(run_id)s
+      WHERE l.run_id = %(run_id)s AND l.branch = %(branch)s AND l.owner = %(new_owner)s) c
 {PLANNED} {INPUT}"""
 
 ADVANCE: LiteralString = f"""

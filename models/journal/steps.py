@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any, LiteralString
 
 from models import database
+from models.artifacts.payloads import seal
 from models.failpoints import arm_commit
 from models.journal import sql
 from models.journal.errors import CommitUnknown, LeaseLost
@@ -84,7 +85,7 @@ def complete_and_claim(
         return Completed()
     return Completed(
         claimed=claimed.followed_by(
-            following, owner=owner, claimed_at=claimed_at, piped=output.text, after=_planned(after)
+            following, owner=owner, claimed_at=claimed_at, piped=params["output"], after=_planned(after)
         )
     )
 
@@ -272,7 +273,8 @@ def _result(claimed: Claimed, output: Output, worker: str) -> dict[str, Any]:
         "run_id": claimed.run_id, "branch": claimed.branch, "step_key": claimed.step_key,
         "token": claimed.token, "owner": claimed.owner, "prev_key": claimed.prev_key,
         "attempt": claimed.attempt, "claimed_at": claimed.claimed_at, "worker": worker,
-        "joins": claimed.joins, "join_index": claimed.join_index, "output": output.text,
+        "joins": claimed.joins, "join_index": claimed.join_index,
+        "output": seal(output.text) if output.stored is None else output.stored,
         "output_digest": output.digest, "input_digest": output.input_digest,
     }  # fmt: skip
 

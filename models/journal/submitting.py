@@ -2,11 +2,14 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from operator import attrgetter
 
 from models import database
+from models.artifacts import payloads
 from models.ids import check_identifier, new_run_id
+from models.journal import budgets, wallets
+from models.journal.call_values import Limits
 from models.journal.errors import Refused, SubmissionConflict
 from models.journal.runs import MAX_PROSE
 from models.journal.steps import FORK_AT_ONCE
@@ -42,11 +45,13 @@ _WINDOW_OPEN = """(b.missing = 0 AND b.place <= %(at_once)s AND (
 _SUBMIT = f"""
 WITH made AS (
     INSERT INTO run (run_id, batch_id, submission_key, input, input_digest, workflow, version,
-                     interface_digest, code_digest, config_digest, priority, step_count, on_failure)
+                     interface_digest, code_digest, config_digest, priority, step_count, on_failure,
+                     wallet_id)
     VALUES (%(run_id)s, %(batch_id)s, %(submission_key)s, %(input)s, %(input_digest)s, %(workflow)s,
             %(version)s, %(interface_digest)s, %(code_digest)s, %(config_digest)s, %(priority)s,
-            %(step_count)s, %(on_failure)s)
-    ON CONFLICT DO NOTHING RETURNING run_id
+            %(step_count)s, %(on_failure)s, {budgets.WALLET})
+    ON CONFLICT DO NOTHING RETURNING run_id, wallet_id
+), paying AS ({budgets.OPENED}
 ), planned AS (
     INSERT INTO plan (run_id, {_PLAN_NAMES})
     SELECT made.run_id, {_PLAN_VALUES} FROM made, json_to_recordset(%(nodes)s::json) AS n({_PLAN_COLUMNS})
@@ -85,6 +90,11 @@ class Submission:
     batch_id: str | None = None
     priority: int = 0
     on_failure: str | None = None  #: ``compensate``: what the run did is undone when it fails
+    budget: Limits | None = None  #: what the run may spend
+    same_budget: bool = (
+        False  #: the caller named it: an earlier submission must have named the same
+    )
+    within: str | None = None  #: a run that pays for this one as well
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,28 +120,34 @@ def node_record(node: PlanNode, position: int) -> dict[str, object]:
     return record
 
 
-def create_batch(batch_id: str, label: str) -> None:
-    """Name runs that belong together. Creating it again is fine."""
+def create_batch(batch_id: str, label: str, *, budget: Limits | None = None) -> None:
+    """Name runs that belong together, with what they may spend. Creating it again is fine.
+
+    With another budget than it has this raises ``SubmissionConflict``.
+    """
     check_identifier("batch_id", batch_id)
     label = shorten(printable(label), limit=MAX_PROSE)
-    database.fetch(
-        "INSERT INTO batch (batch_id, label) VALUES (%(batch_id)s, %(label)s) ON CONFLICT DO NOTHING",
-        {"batch_id": batch_id, "label": label},
-    )
+    params = {"batch_id": batch_id, "label": label, **budgets.params(budget)}
+    made = database.fetch(budgets.BATCH, params)
+    if budget is not None and not made:
+        budgets.require(batch_id, budget, group="batch")
 
 
 def submit(submission: Submission) -> Submitted:
     """Record a run, its whole plan and its first branches in one statement.
 
     Idempotent by run id or submission key: used again with the same workflow and input it returns
-    the run it made first; with another input it raises ``SubmissionConflict`` and writes nothing.
+    the run it made first; with another input, or another budget, it raises ``SubmissionConflict`` and
+    writes nothing.
     """
     for field in ("run_id", "submission_key", "batch_id"):
         value = getattr(submission, field)
         if value is not None:
             check_identifier(field, value)
     run_id = submission.run_id or new_run_id()
-    rows = database.fetch(_SUBMIT, _submission_params(submission, run_id))
+    paid_from = None if submission.within is None else wallets.ensure(submission.within)
+    params = _submission_params(submission, run_id) | {"paid_from": paid_from}
+    rows = database.fetch(_SUBMIT, params)
     if not rows:
         return _earlier(submission, run_id)
     names = {node.step_key: node.step_name for node in submission.plan.nodes}
@@ -144,18 +160,31 @@ def submit(submission: Submission) -> Submitted:
 
 
 def _submission_params(submission: Submission, run_id: str) -> dict[str, object]:
-    nodes = [node_record(node, place) for place, node in enumerate(submission.plan.nodes)]
+    nodes = [
+        node_record(_kept(node, run_id), place) for place, node in enumerate(submission.plan.nodes)
+    ]
     return {
         "run_id": run_id, "batch_id": submission.batch_id, "submission_key": submission.submission_key,
-        "input": submission.input, "input_digest": submission.input_digest,
+        "input": payloads.offload(
+            submission.input, run_id=run_id, step_key="", name="input", role="input"
+        ),
+        "input_digest": submission.input_digest,
         "workflow": submission.workflow, "version": submission.version,
         "interface_digest": submission.interface_digest, "code_digest": submission.code_digest,
         "config_digest": submission.config_digest, "priority": submission.priority,
         "on_failure": submission.on_failure,
         "step_count": len(nodes), "nodes": json.dumps(nodes), "window": settings().publish_window,
         "branches": json.dumps(_first_branches(submission.plan)), "grace": settings().publish_grace,
-        "at_once": FORK_AT_ONCE,
+        "at_once": FORK_AT_ONCE, **budgets.params(submission.budget),
     }  # fmt: skip
+
+
+def _kept(node: PlanNode, run_id: str) -> PlanNode:
+    """A node whose arguments are what is recorded of them."""
+    recorded = payloads.offload(
+        node.arguments, run_id=run_id, step_key=node.step_key, name="arguments", role="input"
+    )
+    return node if recorded is node.arguments else replace(node, arguments=recorded)
 
 
 def _first_branches(plan: Plan) -> list[dict[str, object]]:
@@ -190,4 +219,6 @@ def _earlier(submission: Submission, run_id: str) -> Submitted:
             f"The key {used!r} belongs to run {row[0]} of {row[1]!r}, which has another input. Nothing was "
             f"submitted: use another key for another input."
         )
+    if submission.budget is not None and submission.same_budget:
+        budgets.require(row[0], submission.budget, group="run")
     return Submitted(row[0], created=False)

@@ -11,6 +11,7 @@ is known not to have happened. Steps are not touched: their rows stay completed.
 from dataclasses import dataclass
 
 from models import database
+from models.artifacts.payloads import load, seal
 from models.digests import digest_text
 from models.ids import new_nonce, undo_key
 from models.journal import effects, undo_sql
@@ -110,7 +111,8 @@ def read(key: str) -> Done:
         " extract(epoch FROM onward_now() - settled_at)::float8 FROM effect_settlement WHERE key = %(key)s",
         {"key": key},
     )
-    return Done(*row)
+    request, digest, result, age = row
+    return Done(load(request), digest, load(result), age)
 
 
 def undo_of(target: Target, doing: Doing) -> Undo:
@@ -135,7 +137,7 @@ def found_undone(undo: Undo, *, tool_version: str, result: str, reason: str, wor
         undo_sql.FOUND,
         _holding(undo)
         | {
-            "tool_version": tool_version, "result": result, "result_digest": digest_text(result),
+            "tool_version": tool_version, "result": seal(result), "result_digest": digest_text(result),
             "reason": reason, "worker": worker,
         },
     )  # fmt: skip

@@ -61,9 +61,10 @@ RETURNING l.revision, l.queue"""
 _BEGIN: LiteralString = f"""
 WITH c AS (
     UPDATE live l SET due_at = onward_now() + make_interval(secs => %(time)s), revision = l.revision + 1
+    FROM run r
     WHERE l.run_id = %(run_id)s AND l.branch = %(branch)s AND l.revision = %(revision)s
-      AND l.state = 'unknown' AND l.untracked AND l.block_reason IS NULL
-    RETURNING l.*
+      AND l.state = 'unknown' AND l.untracked AND l.block_reason IS NULL AND r.run_id = %(run_id)s
+    RETURNING l.*, r.wallet_id
 ), told AS (
     INSERT INTO event (run_id, step_key, token, kind)
     SELECT run_id, step_key, token, '{BEGUN}' FROM c

@@ -70,6 +70,9 @@ class Claimed:
     join_index: int | None
     untracked: bool
     queue: str
+    wallet_id: (
+        str | None
+    )  #: what the run is paid from; None: it has no limits, and has spent nothing
     piped: str | None  #: the predecessor's recorded output, when it has one
     after: Planned | None  #: the step that follows, or the join this branch reports to
 
@@ -83,7 +86,7 @@ class Claimed:
             batch_id=self.batch_id, claimed_at=claimed_at, step_name=step.step_name,
             arguments=step.arguments, input_kind=step.input_kind, next_key=step.next_key, fork=step.fork,
             joins=step.joins, join_index=step.join_index, untracked=step.untracked, queue=step.queue,
-            piped=piped, after=after,
+            wallet_id=self.wallet_id, piped=piped, after=after,
         )  # fmt: skip
 
     @property
@@ -109,6 +112,8 @@ class Output:
     text: str
     digest: str
     input_digest: str
+    #: What stands in the journal, where that is not the text itself (``models.artifacts.payloads``).
+    stored: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

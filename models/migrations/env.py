@@ -3,7 +3,7 @@
 from alembic import context
 from sqlalchemy import create_engine, pool, text
 
-from models import effect_rows, operation_rows  # noqa: F401 - they register their tables
+from models import call_rows, effect_rows, operation_rows  # noqa: F401 - they register their tables
 from models.rows import Base
 
 #: Two `onward up` at once must not migrate twice; any fixed number of ours will do.

@@ -3,7 +3,20 @@
 import typer
 import typer.main
 
-from ops.cli import batches, certify, db, effects, health, journal, metrics, review, runs, stack
+from ops.cli import (
+    batches,
+    budgets,
+    calls,
+    certify,
+    db,
+    effects,
+    health,
+    journal,
+    metrics,
+    review,
+    runs,
+    stack,
+)
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -25,8 +38,12 @@ app.command("workers")(health.workers)
 app.command("certify")(certify.certify)
 app.command("doctor")(health.examine)
 app.command("health")(health.health)
+runs.app.command("budget")(budgets.of_run)
+runs.app.command("calls")(calls.show_calls)
+batches.app.command("budget")(budgets.of_batch)
 app.add_typer(runs.app, name="runs")
 app.add_typer(batches.app, name="batch")
+app.add_typer(batches.app, name="batches", hidden=True)
 app.add_typer(effects.app, name="effects")
 app.add_typer(db.app, name="db")
 app.add_typer(metrics.app, name="metrics")

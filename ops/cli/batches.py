@@ -8,7 +8,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from models.journal import history, overview
 from models.journal.overview import BatchView
-from ops import resuming
+from ops import budgets, resuming
+from ops.budgets import Report
 from ops.cli.asking import BatchArgument, By, DryRun, Yes, actor, confirm, find_batch
 from ops.cli.output import Json, console, emit, facts, note, say
 from ops.resuming import BatchPreview, Resumed
@@ -19,11 +20,14 @@ _LOOK_PERIOD = 0.5  #: seconds between two looks at a batch that is watched
 _SHOWN = 20
 
 
+@app.command("show", hidden=True)
 @app.command("status")
 def status(batch: BatchArgument, as_json: Json = False) -> None:
     """How far a batch is: ``136/137, completed_with_errors``."""
     found = overview.get_batch(find_batch(batch))
-    emit(as_dict(found), as_json=as_json, show=lambda: _show_status(found))
+    budget = budgets.of(found.batch_id)
+    answer = {**as_dict(found), "budget": budget.as_dict()}
+    emit(answer, as_json=as_json, show=lambda: _show_status(found, budget))
 
 
 @app.command("watch")
@@ -104,11 +108,12 @@ def _act(
     emit(answer, as_json=as_json, show=lambda: _show_done(done, dry_run=dry_run))
 
 
-def _show_status(found: BatchView) -> None:
+def _show_status(found: BatchView, budget: Report | None = None) -> None:
     say(str(found))
     facts((
         ("batch", found.batch_id), ("label", found.label if found.label != found.batch_id else None),
         *((state, count) for state, count in sorted(found.counts.items())),
+        *(budget.facts() if budget else ()),
     ))  # fmt: skip
     for run in _unwell(found.batch_id):
         say(run)

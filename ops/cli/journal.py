@@ -30,15 +30,21 @@ def submit(
     ] = None,
     batch: Annotated[str | None, typer.Option(help="Batch the run belongs to.")] = None,
     priority: Annotated[int, typer.Option(help="Higher goes first.")] = 0,
+    budget: Annotated[
+        str | None, typer.Option(metavar="JSON", help='What it may spend: {"cost": "5.00"}.')
+    ] = None,
     wait: Annotated[bool, typer.Option("--wait", help="Wait until the run is over.")] = False,
     timeout: Annotated[float | None, typer.Option(help="Seconds to wait.")] = None,
     as_json: Json = False,
 ) -> None:
     """Submit a run."""
     values = read_input(given)
+    allowed = None if budget is None else read_input(budget, option="--budget")
     schema.require()
     registry.load_agents()
-    run = client.submit(workflow, values, key=key, batch_id=batch, priority=priority)
+    run = client.submit(
+        workflow, values, key=key, batch_id=batch, priority=priority, budget=allowed
+    )
     if wait:
         client.wait(run, timeout)
         _give_result(run.run_id, as_json=as_json)
@@ -74,9 +80,9 @@ def show_history(run: RunArgument, as_json: Json = False) -> None:
     emit(found, as_json=as_json, show=lambda: _show_history(found))
 
 
-def read_input(given: str) -> dict[str, Any]:
+def read_input(given: str, *, option: str = "--input") -> dict[str, Any]:
     """The run's input from an option: JSON itself, a file's, or standard input's."""
-    text, source = _read(given)
+    text, source = _read(given, option)
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -90,11 +96,11 @@ def read_input(given: str) -> dict[str, Any]:
     return value
 
 
-def _read(given: str) -> tuple[str, str]:
+def _read(given: str, option: str) -> tuple[str, str]:
     if given == "-":
         return sys.stdin.read(), "standard input"
     if not given.startswith("@"):
-        return given, "--input"
+        return given, option
     try:
         return Path(given[1:]).read_text(encoding="utf-8"), given[1:]
     except (OSError, ValueError) as error:

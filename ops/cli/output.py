@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
 from datetime import datetime, timedelta
 from enum import Enum
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, TextIO, TypeAlias
 
 import typer
 from rich.console import Console
@@ -14,10 +14,26 @@ from rich.table import Table
 from rich.text import Text
 
 from models.messages import printable
+from models.redaction import redact
 
 Json: TypeAlias = Annotated[bool, typer.Option("--json", help="One JSON value on standard output.")]
 
 _PIPED_WIDTH = 200  #: columns of a table that nobody's terminal bounds
+
+
+class Redacting:
+    """A stream that writes no secret this process knows."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Write what may be shown of a text."""
+        self._stream.write(redact(text))
+        return len(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
 
 def emit(value: object, *, as_json: bool, show: Callable[[], None]) -> None:
@@ -91,4 +107,4 @@ def seconds_between(start: datetime | None, end: datetime | None) -> str:
 def _cell(value: object) -> str:
     if isinstance(value, datetime):
         return value.strftime("%Y-%m-%d %H:%M:%S")
-    return "" if value is None else printable(str(value))
+    return "" if value is None else printable(redact(str(value)))

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 from redis import RedisError
 
 from examples.contract_review.errors import ReviewError
+from models.credentials import is_credential
 from models.errors import OnwardError
 from models.journal.errors import JournalUnavailable
 from models.messages import one_line
@@ -98,5 +99,8 @@ def _setting_sentence(error: ValidationError) -> str:
     for problem in error.errors(include_url=False):
         message = problem["msg"].removeprefix("Value error, ")
         name = "_".join(str(part) for part in problem["loc"]).upper()
-        told.append(f"ONWARD_{name}: {message}, not {problem['input']!r}" if name else message)
+        given = problem["input"]
+        hidden = name.endswith("_KEY") or is_credential(given, name)
+        shown = "" if hidden else f", not {given!r}"
+        told.append(f"ONWARD_{name}: {message}{shown}" if name else message)
     return "; ".join(told)

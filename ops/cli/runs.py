@@ -8,7 +8,8 @@ from models.journal import history, stories
 from models.journal.compensations import Requested
 from models.journal.history import RunView
 from models.states import RunState
-from ops import client, resuming, schema, undoing
+from ops import budgets, client, resuming, schema, undoing
+from ops.budgets import Report
 from ops.cli.asking import By, DryRun, RunArgument, Yes, actor, confirm, find_run
 from ops.cli.effects import tell_of_run
 from ops.cli.output import Json, emit, facts, note, say, table
@@ -43,12 +44,13 @@ def list_runs(
 def show(run: RunArgument, as_json: Json = False) -> None:
     """One run, and in one line why it does not move."""
     run_id = find_run(run)
-    found, why = history.get_run(run_id), watch.why(run_id)
+    found, why, budget = history.get_run(run_id), watch.why(run_id), budgets.of(run_id)
     answer = {
         "run": found, "why": why.word, "why_sentence": why.sentence, "stuck": why.stuck,
         "effects": stories.list_effects(run_id=run_id, limit=_EFFECTS), "story": stories.story(run_id),
+        "budget": budget.as_dict(),
     }  # fmt: skip
-    emit(answer, as_json=as_json, show=lambda: _show(found, why.sentence))
+    emit(answer, as_json=as_json, show=lambda: _show(found, why.sentence, budget))
     if not as_json:
         tell_of_run(run_id)
 
@@ -228,7 +230,7 @@ def _list(found: list[RunView], limit: int) -> None:
         note(f"The newest {limit} runs; --limit shows more.")
 
 
-def _show(run: RunView, why: str) -> None:
+def _show(run: RunView, why: str, budget: Report) -> None:
     cancelled = f"by {run.cancelled_by}: {run.cancel_reason}" if run.cancelled_by else None
     facts((
         ("run", run.run_id), ("why", why), ("state", run.state),
@@ -237,7 +239,7 @@ def _show(run: RunView, why: str) -> None:
         ("detail", run.detail), ("cancelled", cancelled), ("batch", run.batch_id),
         ("key", run.submission_key), ("priority", run.priority or None),
         ("duplicates dropped", run.duplicates or None), ("submitted", run.created_at),
-        ("started", run.started_at), ("finished", run.finished_at),
+        ("started", run.started_at), ("finished", run.finished_at), *budget.facts(),
     ))  # fmt: skip
 
 

@@ -37,6 +37,10 @@ class Services:
         pool = ("-P", "prefork", "-c", str(concurrency), "-X", CONTROL_QUEUE)
         return self._worker(name, *pool)
 
+    def waiting_worker(self, name: str, *queues: str, concurrency: int = 100) -> Program:
+        """Runs steps that only wait for a model, many at a time in threads of one process."""
+        return self._worker(name, "-P", "threads", "-c", str(concurrency), "-Q", ",".join(queues))
+
     def control_worker(self, name: str = "control") -> Program:
         """Runs sweep and wake, and nothing else: no backlog of steps can starve recovery."""
         return self._worker(name, "-Q", CONTROL_QUEUE, "-c", "1")

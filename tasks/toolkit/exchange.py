@@ -11,6 +11,7 @@ from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from models.messages import one_line
+from models.redaction import redact
 from tasks.tools import NotSent, Refused, Unanswered
 
 if TYPE_CHECKING:
@@ -159,7 +160,7 @@ def redacted(text: str, call: Call) -> str:
     """A message without what is secret in this call."""
     for secret in call.hidden:
         text = text.replace(secret, "***")
-    return text
+    return redact(text)
 
 
 def _read(response: "httpx2.Response", deadline: float) -> tuple[bytes, str]:

@@ -3,7 +3,7 @@
     create_invoice = HttpTool(
         "invoice.create", effect=Effect.QUERYABLE,
         url="${BILLING_URL}/customers/{customer}/invoices", key_field="metadata.reference",
-        headers={"Authorization": "Bearer ${BILLING_TOKEN}"},
+        headers={"Authorization": "Bearer {{secret:BILLING_TOKEN}}"},
         request=InvoiceRequest, result=Invoice,
         lookup=LookUp(url="${BILLING_URL}/invoices?reference={key}", items="data",
                       match={"metadata.reference": "{key}"}, paging=Cursor("next", parameter="after")),
@@ -36,6 +36,7 @@ from typing_extensions import TypeVar
 
 from models.messages import one_line
 from models.schemas import adapter_of
+from models.secret import Secret
 from tasks import tool_registry
 from tasks.errors import DefinitionError
 from tasks.toolkit import exchange
@@ -90,7 +91,7 @@ class HttpTool(Tool[Req, Res], Generic[Req, Res], abstract=True):
     def __init__(
         self, name: str, *, effect: Effect, url: str, method: str = "POST", version: str = "1",
         request: type[Req] = _ANYTHING, result: type[Res] = _ANYTHING, body: Body | None = None,
-        headers: Mapping[str, str] | None = None, key_header: str | None = _KEY_HEADER,
+        headers: Mapping[str, str | Secret] | None = None, key_header: str | None = _KEY_HEADER,
         key_field: str | None = None, result_at: str = "", id_at: str = "id",
         answers: Mapping[int, Meaning] | None = None, lookup: LookUp | None = None,
         undo: Undo | None = None, key_retention: timedelta | None = None,
@@ -218,7 +219,7 @@ class HttpTool(Tool[Req, Res], Generic[Req, Res], abstract=True):
     def _values(self, request: Any, key: str, result: Any = None) -> Values:
         try:
             hidden = secrets_in(request, self.secret)
-            return Values(key, plain(request), plain(result), hidden=hidden)
+            return Values(key, plain(request, reveal=True), plain(result), hidden=hidden)
         except CannotFill as error:
             raise NotSent(f"{self._create.what} was not sent: {error}") from error
 

@@ -5,6 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from models.secret import Secret
 from tasks.errors import DefinitionError
 from tasks.toolkit.exchange import Call, Meaning
 from tasks.toolkit.lookup import LookUp
@@ -51,7 +52,7 @@ class Outgoing:
             raise DefinitionError(f"{owner}: body takes a list of field names")
         if isinstance(body, Mapping):
             self._parts = {
-                path: Template(part, owner=owner) if isinstance(part, str) else part
+                path: Template(part, owner=owner) if isinstance(part, str | Secret) else part
                 for path, part in body.items()
             }
         elif isinstance(body, Sequence):

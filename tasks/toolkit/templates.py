@@ -1,8 +1,9 @@
-"""Texts with holes: ``{field}`` of the request, ``{key}``, ``{result.field}``, ``${ENVIRONMENT}``.
+"""Texts with holes: ``{field}`` of the request, ``{key}``, ``{result.field}``, ``${ENVIRONMENT}``, ``{{secret:NAME}}``.
 
 A field may be a path: ``{customer.id}``, ``{lines.0.sku}``. ``{request.key}`` is a field that happens to be
 called ``key``. What comes from a request is escaped, so that no value adds a path segment, a parameter or a
-header; what comes from the environment is secret, and appears in no message.
+header; what comes from the environment is secret, and appears in no message. References to secrets, in a template
+or in a request (``Secret``), are looked up for each request and are in no key, digest or record.
 """
 
 import os
@@ -17,10 +18,17 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
+from models import redaction
+from models.credentials import is_credential_name
+from models.errors import OnwardError
+from models.ids import new_nonce
 from models.messages import one_line
+from models.secret import WRITE_AS, Secret
 from tasks.errors import DefinitionError
 
-_HOLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}|\{([A-Za-z_][\w-]*(?:\.[\w-]+)*)\}")
+_HOLE = re.compile(
+    r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}|\{([A-Za-z_][\w-]*(?:\.[\w-]+)*)\}|\{\{secret:([A-Za-z_][\w.-]*)\}\}"
+)
 _SCHEMES = ("http://", "https://")
 _HEADER_TEXT = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
 
@@ -60,10 +68,21 @@ class Values:
         value = self.environ.get(name, "")
         if not value:
             raise CannotFill(f"the environment variable {name} is not set in this worker")
+        if len(value) >= redaction.SHORTEST and is_credential_name(name):
+            redaction.register(name, value)
         return value
 
+    def fill(self, hole: "re.Match[str]") -> str:
+        """A hole as text. Raises ``CannotFill``."""
+        if hole[1]:
+            return self.env(hole[1])
+        return revealed(hole[3]) if hole[3] else spelled(self.get(hole[2]), hole[2])
+
     def secrets(self, used: Iterator[str]) -> list[str]:
-        """What must not be repeated in a message: the variables used, and fields declared secret."""
+        """What must not be repeated in a message: the variables used, and fields declared secret.
+
+        What was revealed is struck out of every message anyway.
+        """
         texts = [*self.hidden, *(self.environ.get(name, "") for name in used)]
         return sorted({text for text in texts if text}, key=len, reverse=True)
 
@@ -71,7 +90,8 @@ class Values:
 class Template:
     """One text with holes, checked when it is declared."""
 
-    def __init__(self, text: str, *, owner: str) -> None:
+    def __init__(self, text: str | Secret, *, owner: str) -> None:
+        text = str(text)  # of a reference: its placeholder
         self.text, self._owner = text, owner
         rest = _HOLE.sub("", text)
         if "{" in rest or "}" in rest:
@@ -98,10 +118,7 @@ class Template:
 
     def plain(self, values: Values) -> str:
         """As text, nothing escaped."""
-        return _HOLE.sub(
-            lambda hole: values.env(hole[1]) if hole[1] else spelled(values.get(hole[2]), hole[2]),
-            self.text,
-        )
+        return _HOLE.sub(values.fill, self.text)
 
     def header(self, values: Values) -> str:
         """As the value of a header, which no line break may end."""
@@ -172,12 +189,48 @@ def spelled(value: Any, path: str) -> str:
     raise CannotFill(f"{path!r} is {kind} and is wanted as text")
 
 
-def plain(value: Any, *, by_alias: bool = True) -> Any:
-    """A request or result as JSON has it, by the names the other side uses."""
+def plain(value: Any, *, by_alias: bool = True, reveal: bool = False) -> Any:
+    """A request or result as JSON has it, by the names the other side uses.
+
+    ``reveal``: with the values of its references, which are known by a mark that no text from outside has.
+    """
+    mark = f"secret-{new_nonce()}:" if reveal else ""
+    met: list[str] = []
+
+    def write(name: str) -> Any:
+        met.append(name)
+        return f"{mark}{name}" if reveal else {"$secret": name}
+
+    def fallback(other: Any) -> Any:
+        if isinstance(other, Secret):
+            return write(other.name)
+        raise PydanticSerializationError(f"Unable to serialize unknown type: {type(other)}")
+
     try:
-        return to_jsonable_python(value, by_alias=by_alias)
+        found = to_jsonable_python(
+            value, by_alias=by_alias, context={WRITE_AS: write}, fallback=fallback
+        )
     except PydanticSerializationError as error:
         raise CannotFill(f"it cannot be written as JSON: {one_line(str(error))}") from error
+    return _with_values(found, mark) if reveal and met else found
+
+
+def _with_values(structure: Any, mark: str) -> Any:
+    if isinstance(structure, dict):
+        return {key: _with_values(item, mark) for key, item in structure.items()}
+    if isinstance(structure, list):
+        return [_with_values(item, mark) for item in structure]
+    if isinstance(structure, str) and structure.startswith(mark):
+        return revealed(structure.removeprefix(mark))
+    return structure
+
+
+def revealed(name: str) -> str:
+    """The value of a secret. Raises ``CannotFill``."""
+    try:
+        return Secret(name).reveal()
+    except OnwardError as error:
+        raise CannotFill(str(error)) from None
 
 
 def secrets_in(request: Any, paths: frozenset[str]) -> tuple[str, ...]:
@@ -213,7 +266,7 @@ def fields_of(annotation: object) -> frozenset[str] | None:
 
 
 def _escaped(hole: "re.Match[str]", values: Values) -> str:
-    text = values.env(hole[1]) if hole[1] else spelled(values.get(hole[2]), hole[2])
+    text = values.fill(hole)
     if not text:
         raise CannotFill(f"{hole[2]!r} is empty and part of an address")
     try:

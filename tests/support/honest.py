@@ -4,7 +4,7 @@ from typing import LiteralString
 
 from models.journal import steps
 from models.journal.values import Claimed, Completed, Output
-from tasks.inputs import digests, gathered
+from tasks.inputs import digests
 from tests.support.journal import Journal
 from tests.support.toys import Worker
 
@@ -13,7 +13,7 @@ class HonestWorker(Worker):
     """Records the digests that the engine would."""
 
     def complete(self, claimed: Claimed, text: str = "null") -> Completed:
-        output = Output(text, *digests(gathered(claimed), text))
+        output = Output(text, *digests(claimed, text))
         return steps.complete(claimed, output, worker=self.name, successor=claimed.successor)
 
 

@@ -34,7 +34,8 @@ __all__ = [
 
 TABLES = (
     "run", "live", "plan", "step", "attempt", "event", "throttle", "effect", "effect_settlement",
-    "effect_evidence", "compensation",
+    "effect_evidence", "compensation", "recorded_call", "call_verdict", "call_reset", "wallet", "hold", "spend",
+    "endpoint", "artifact", "artifact_use",
 )  # fmt: skip
 
 

@@ -78,7 +78,7 @@ def submit_run(canvas: Canvas, **options: Any) -> str:
 
 def output(claimed: Claimed, text: str = "null") -> Output:
     """A result as the engine records it."""
-    return Output(text, *inputs.digests(inputs.gathered(claimed), text))
+    return Output(text, *inputs.digests(claimed, text))
 
 
 @dataclass

@@ -1,0 +1,1 @@
+"""Content kept outside the journal: addressed by what it is, checked on every read."""

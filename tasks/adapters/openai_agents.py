@@ -1,0 +1,134 @@
+"""Agents of the OpenAI Agents SDK inside a step.
+
+    Runner.run_sync(agent, "...", run_config=run_config(ctx, pure={"look_up"}))
+
+The agents stay as they are: the run's configuration resolves the names of their models to clients whose calls
+are recorded. Tools are refused before the first request unless they are declared pure or are Onward tools:
+``Agent(tools=[as_function_tool(ctx, FileReport())])``.
+
+The SDK's traces would leave for OpenAI beside the recorder, so they are off unless ``tracing_disabled=False``.
+"""
+
+import json
+from collections.abc import AsyncIterator, Collection
+from typing import Any
+
+from agents import FunctionTool, Model, ModelProvider, OpenAIProvider, RunConfig, UserError
+from agents.run_config import CallModelData, ModelInputData
+from openai import AsyncOpenAI
+
+from models.errors import ValueMismatch
+from tasks.adapters.bridge import Bridge, number_tasks, refuse_undeclared
+from tasks.adapters.openai_sdk import async_openai_client
+from tasks.context import Context
+from tasks.tools import Tool
+
+_SAY_PURE = "run_config(ctx, pure={{{name!r}}})"
+
+
+def run_config(
+    ctx: Context, *, pure: Collection[str] = (), client: AsyncOpenAI | None = None,
+    use_responses: bool | None = None, **options: Any,
+) -> RunConfig:  # fmt: skip
+    """The configuration of one ``Runner.run``. ``pure``: tools that change nothing outside, by name.
+
+    ``client`` is one of ``async_openai_client(ctx, ...)``; options are ``RunConfig``'s. What the SDK would make up
+    anew for each run, and send, is derived from the step.
+    """
+    number_tasks()
+    models = OpenAIProvider(
+        openai_client=client or async_openai_client(ctx), use_responses=use_responses
+    )
+    ours = {
+        "model_provider": _Provider(models, frozenset(pure)),
+        "call_model_input_filter": _only_named_models(options.pop("call_model_input_filter", None)),
+    }
+    steady = {"tracing_disabled": True, "group_id": f"{ctx.run_id}:{ctx.step_key}"}
+    return RunConfig(**{**steady, **options, **ours})
+
+
+def as_function_tool(ctx: Context, tool: Tool[Any, Any]) -> FunctionTool:
+    """An Onward tool as the agent calls it: through the ledger, named by the id of the tool call."""
+    bridge = Bridge(ctx, tool)
+    return FunctionTool(
+        name=bridge.name,
+        description=bridge.description,
+        params_json_schema=bridge.schema,
+        on_invoke_tool=_Invoke(bridge),
+        strict_json_schema=False,
+    )
+
+
+class _Invoke:
+    """What such a tool does; by its type it is known to be one."""
+
+    def __init__(self, bridge: Bridge) -> None:
+        self._bridge = bridge
+
+    async def __call__(self, run: Any, arguments: str) -> str:
+        try:
+            request = self._bridge.request(json.loads(arguments or "{}"))
+        except (ValueError, ValueMismatch) as error:
+            return (
+                f"invalid arguments: {error}"  # the model asks again; that is a recorded call too
+            )
+        return await self._bridge.acall(request, run.tool_call_id)
+
+
+class _Provider(ModelProvider):
+    def __init__(self, provider: ModelProvider, pure: frozenset[str]) -> None:
+        self._provider, self._pure = provider, pure
+
+    def get_model(self, model_name: str | None) -> Model:
+        return _Guarded(self._provider.get_model(model_name), self._pure)
+
+
+class _Guarded(Model):
+    """Sends nothing for an agent with a tool of which nobody has said what it does."""
+
+    def __init__(self, model: Model, pure: frozenset[str]) -> None:
+        self._model, self._pure = model, pure
+
+    async def get_response(
+        self, system_instructions: Any, input: Any, model_settings: Any, tools: list[Any],
+        *rest: Any, **options: Any,
+    ) -> Any:  # fmt: skip
+        self._check(tools)
+        return await self._model.get_response(
+            system_instructions, input, model_settings, tools, *rest, **options
+        )
+
+    async def stream_response(
+        self, system_instructions: Any, input: Any, model_settings: Any, tools: list[Any],
+        *rest: Any, **options: Any,
+    ) -> AsyncIterator[Any]:  # fmt: skip
+        self._check(tools)
+        events = self._model.stream_response(
+            system_instructions, input, model_settings, tools, *rest, **options
+        )
+        async for event in events:
+            yield event
+
+    def _check(self, tools: list[Any]) -> None:
+        foreign = [
+            tool for tool in tools if not isinstance(getattr(tool, "on_invoke_tool", None), _Invoke)
+        ]
+        refuse_undeclared([tool.name for tool in foreign], pure=self._pure, say_pure=_SAY_PURE)
+
+
+def _only_named_models(then: Any) -> Any:
+    """An agent with a model object of its own would send past the provider, and so past the recorder."""
+
+    async def check(data: CallModelData[Any]) -> ModelInputData:
+        model = data.agent.model
+        if isinstance(model, Model) and not isinstance(model, _Guarded):
+            raise UserError(
+                f"Agent {data.agent.name!r} brings a model of its own ({type(model).__name__}), whose calls would "
+                f"not be recorded; none was sent. Give the agent the model's name, and the client to run_config(client=...)."
+            )
+        if then is None:
+            return data.model_data
+        filtered = then(data)
+        return await filtered if hasattr(filtered, "__await__") else filtered
+
+    return check

@@ -1,0 +1,147 @@
+"""A pydantic-ai agent inside a step.
+
+    with durable(ctx, agent, pure={"look_up"}):
+        agent.run_sync("...", toolsets=[toolset(ctx, FileReport())])
+
+The agent stays as it is: its model is put on the recording transport for the time of the ``with``. Its tools are
+refused before the first request unless they are declared pure or are Onward tools.
+
+pydantic-ai's durable-operation backends record whole operations in a format of their own; the recorder works
+at the request, where budgets, pauses of an endpoint and refusals are, so a model is wrapped here instead.
+"""
+
+import copy
+from collections.abc import AsyncIterator, Collection, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
+
+from pydantic_ai import Agent, FunctionToolset, ModelRetry, RunContext
+from pydantic_ai import Tool as AgentTool
+from pydantic_ai.exceptions import UserError
+from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse, infer_model
+from pydantic_ai.models.fallback import FallbackModel
+from pydantic_ai.models.wrapper import WrapperModel
+from pydantic_ai.providers import Provider, infer_provider_class
+
+from models.errors import ValueMismatch
+from tasks.adapters.bridge import MARK, PURE, Bridge, number_tasks, refuse_undeclared
+from tasks.context import Context
+from tasks.tools import Tool
+
+PURE_TOOL = {MARK: PURE}  #: ``@agent.tool_plain(metadata=PURE_TOOL)``: changes nothing outside
+
+_SAY_PURE = "durable(ctx, agent, pure={{{name!r}}}), or @agent.tool_plain(metadata=PURE_TOOL)"
+
+
+@contextmanager
+def durable(ctx: Context, agent: Agent[Any, Any], *, pure: Collection[str] = ()) -> Iterator[None]:
+    """Record every model call of this agent, and refuse its undeclared tools. ``pure`` names some."""
+    if agent.model is None:
+        raise UserError("the agent has no model: give it one, or pass model=onward_model(ctx, ...)")
+    number_tasks()
+    with agent.override(model=onward_model(ctx, agent.model, pure=pure)):
+        yield
+
+
+def onward_model(ctx: Context, model: Model | str, *, pure: Collection[str] = ()) -> Model:
+    """A model, or the name of one, on the recording transport: for ``agent.run(model=...)``."""
+    if isinstance(model, str):
+        on_ours = infer_model(model, provider_factory=lambda name: _provider(ctx, name))
+    else:
+        on_ours = _moved(ctx, model)
+    return _Guarded(on_ours, frozenset(pure))
+
+
+def toolset(ctx: Context, *tools: Tool[Any, Any]) -> FunctionToolset[Any]:
+    """Onward tools for ``agent.run(toolsets=[...])``."""
+    return FunctionToolset([as_function_tool(ctx, tool) for tool in tools])
+
+
+def as_function_tool(ctx: Context, tool: Tool[Any, Any]) -> AgentTool[Any]:
+    """An Onward tool as the agent calls it: through the ledger, named by the id of the tool call."""
+    bridge = Bridge(ctx, tool)
+
+    async def invoke(run: RunContext[Any], **arguments: Any) -> str:
+        try:
+            request = bridge.request(arguments)
+        except ValueMismatch as error:
+            raise ModelRetry(str(error)) from error
+        return await bridge.acall(request, run.tool_call_id)
+
+    made: AgentTool[Any] = AgentTool.from_schema(
+        invoke, bridge.name, bridge.description, bridge.schema, takes_ctx=True
+    )
+    made.metadata = {MARK: tool.name}
+    return made
+
+
+class _Guarded(WrapperModel):
+    """Sends nothing for an agent with a tool of which nobody has said what it does."""
+
+    def __init__(self, wrapped: Model, pure: frozenset[str]) -> None:
+        super().__init__(wrapped)
+        self._pure = pure
+
+    async def request(
+        self, messages: Any, model_settings: Any, model_request_parameters: ModelRequestParameters
+    ) -> Any:
+        self._check(model_request_parameters)
+        return await super().request(messages, model_settings, model_request_parameters)
+
+    @asynccontextmanager
+    async def request_stream(
+        self, messages: Any, model_settings: Any, model_request_parameters: ModelRequestParameters,
+        run_context: RunContext[Any] | None = None,
+    ) -> AsyncIterator[StreamedResponse]:  # fmt: skip
+        self._check(model_request_parameters)
+        async with super().request_stream(
+            messages, model_settings, model_request_parameters, run_context
+        ) as answer:
+            yield answer
+
+    def _check(self, offered: ModelRequestParameters) -> None:
+        functions = [one.name for one in offered.function_tools if MARK not in (one.metadata or {})]
+        names = functions + [one.kind for one in offered.native_tools]
+        refuse_undeclared(names, pure=self._pure, say_pure=_SAY_PURE)
+
+
+def _provider(ctx: Context, name: str) -> Provider[Any]:
+    """The provider of a name like ``openai:gpt-5``, with an HTTP client of ours."""
+    kind: Any = infer_provider_class(name)
+    if name in ("openai", "openai-chat", "openai-responses"):
+        from tasks.adapters.openai_sdk import async_openai_client  # noqa: PLC0415 - who names it has it
+
+        return kind(openai_client=async_openai_client(ctx))
+    if name == "anthropic":
+        from tasks.adapters.anthropic_sdk import async_anthropic_client  # noqa: PLC0415 - likewise
+
+        return kind(anthropic_client=async_anthropic_client(ctx))
+    return kind(http_client=ctx.async_httpx_client())
+
+
+def _moved(ctx: Context, model: Model) -> Model:
+    """A copy of the model whose client sends through the recorder; the agent's own is left as it is."""
+    moved: Any = copy.copy(model)
+    if isinstance(model, WrapperModel):
+        moved.wrapped = _moved(ctx, model.wrapped)
+    elif isinstance(model, FallbackModel):
+        moved.models = [_moved(ctx, one) for one in model.models]
+    elif (
+        model.provider is not None
+    ):  # those without send nothing: models made of functions, for tests
+        moved._provider = _moved_provider(ctx, model.provider)
+    return moved
+
+
+def _moved_provider(ctx: Context, provider: Provider[Any]) -> Provider[Any]:
+    client: Any = provider.client
+    kind = type(client).__mro__
+    names = {"AsyncOpenAI": "openai_client", "AsyncAnthropic": "anthropic_client"}
+    option = next((names[one.__name__] for one in kind if one.__name__ in names), None)
+    if option is None:
+        raise UserError(
+            f"A model of {provider.name} brings a client that cannot be put on another transport, so its calls would "
+            f"not be recorded. Name the model instead, as in Agent('{provider.name}:...')."
+        )
+    ours = client.with_options(http_client=ctx.async_httpx_client(), max_retries=0)
+    return type(provider)(**{option: ours})

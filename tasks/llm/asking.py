@@ -1,0 +1,116 @@
+"""How an answer comes to be accepted: schema, then the caller's check, then acceptance; or it is asked again.
+
+Written once, as generators that say what is to be done next (``Send``, ``Accept``, ``Reject``, ``Invoke``);
+``llm.py`` carries that out in place or awaits it. What was sent and judged is on record, so another attempt
+goes the same way without asking: the limit on asking holds over crashes.
+"""
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias, TypeVar
+
+from tasks.errors import AnswerIncomplete
+from tasks.llm.errors import SchemaInvalid
+from tasks.llm.values import Message, Question, Reply, ToolCall
+from tasks.tool_base import Tool
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Ask this; the answer is a ``Reply``, or ``AnswerIncomplete`` is raised."""
+
+    question: Question
+
+
+@dataclass(frozen=True, slots=True)
+class Accept:
+    """This answer goes on to whoever asked."""
+
+    reply: Reply
+
+
+@dataclass(frozen=True, slots=True)
+class Reject:
+    """This answer goes nowhere."""
+
+    reply: Reply
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Invoke:
+    """Call this tool through the ledger."""
+
+    tool: Tool[Any, Any]
+    request: Any
+    name: str
+
+
+Action: TypeAlias = Send | Accept | Reject | Invoke
+Logic: TypeAlias = Generator[Action, Any, T]
+
+#: What an answer comes to. Raises ``ValueError`` with the reason, for the model, why it is not accepted.
+Read: TypeAlias = Callable[[Reply], T]
+
+
+def asked(question: Question, read: Read[T], *, what: str, max_asks: int) -> Logic[T]:
+    """Ask until an answer is accepted, at most ``max_asks`` times over all attempts of the step.
+
+    An incomplete answer is asked for again in the same words; one that was read and rejected is said back
+    with the reason. A verdict on record stands, whatever the check would say now.
+    """
+    if max_asks < 1:
+        raise ValueError(f"max_asks={max_asks} leaves no question to ask")
+    spent, current = 0, question
+    while True:
+        try:
+            reply: Reply = yield Send(current)
+        except AnswerIncomplete:
+            spent += 1
+            if spent >= max_asks:
+                raise
+            continue
+        value, reason = _judged(reply, read)
+        if reason is None:
+            yield Accept(reply)
+            return value  # type: ignore[return-value] # there is one when there is no reason against it
+        yield Reject(reply, reason)
+        spent += reply.taken.counts
+        if spent >= max_asks:
+            raise SchemaInvalid(what, asks=spent, reason=reason, answer=reply.text)
+        current = again(current, reply, reason)
+
+
+def again(question: Question, reply: Reply, reason: str) -> Question:
+    """The question after a rejected answer: the answer, and what is wrong with it."""
+    if reply.calls:  # said back, its tool calls would be without results
+        return question
+    why: Message = {
+        "role": "user",
+        "content": f"This answer was not accepted: {reason}. Answer again, in full, without that mistake.",
+    }
+    return replace(question, messages=[*question.messages, reply.message, why])
+
+
+def _judged(reply: Reply, read: Read[T]) -> tuple[T | None, str | None]:
+    taken = reply.taken
+    if taken.verdict == "rejected":
+        return None, taken.reason or "it was rejected"
+    try:
+        return read(reply), None
+    except ValueError as error:
+        return None, str(error) or type(error).__name__
+
+
+def as_text(reply: Reply) -> str:
+    """The text of an answer that is to be one."""
+    require_no_calls(reply.calls)
+    return reply.text
+
+
+def require_no_calls(calls: tuple[ToolCall, ...]) -> None:
+    """Raise for an answer that wants tools where none were offered."""
+    if calls:
+        raise ValueError(f"it asks for tools ({', '.join(call.name for call in calls)})")

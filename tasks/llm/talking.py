@@ -1,0 +1,84 @@
+"""Conversations with tools: turns of the model, and what its tool calls come to.
+
+A tool is called through the ledger under a name made of the model's recorded answer and the call's id, so it
+happens once over all attempts. Whatever leaves it open what became of it ends the attempt (``Stop``): no
+result is invented, and the model is told when the ledger knows.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+from models.messages import one_line
+from tasks.llm.asking import Invoke, Logic, asked
+from tasks.llm.conversation import Conversation
+from tasks.llm.errors import TurnsExhausted
+from tasks.llm.tooling import Bench, call_name, told
+from tasks.llm.values import Question, Reply, ToolCall, ToolResult
+from tasks.tool_base import Refused
+
+
+def conversed(
+    talk: Conversation, bench: Bench, question: Question, *, max_turns: int, max_asks: int
+) -> Logic[Conversation]:
+    """The whole loop in one step, until the model asks for no tool."""
+    for _ in range(max_turns):
+        talk, reply = yield from turned(talk, question, max_asks=max_asks)
+        if not reply.calls:
+            return talk
+        talk = yield from acted(talk, bench, where=_where(reply, talk))
+    raise TurnsExhausted(
+        f"The model asked for tools in {max_turns} turns and came to no answer. What was done so far is settled and "
+        f"will not be done again. Raise max_turns, or ask for less; then `onward runs retry`."
+    )
+
+
+def turned(
+    talk: Conversation, question: Question, *, max_asks: int
+) -> Logic[tuple[Conversation, Reply]]:
+    """One answer of the model."""
+    talk.require_settled()
+    reply: Reply = yield from asked(
+        _asking(question, talk), _legal, what="its turn in a conversation", max_asks=max_asks
+    )
+    return talk.with_reply(reply, provider=question.provider), reply
+
+
+def acted(talk: Conversation, bench: Bench, *, where: str) -> Logic[Conversation]:
+    """A result for each tool call that waits for one."""
+    results = []
+    for index, call in enumerate(talk.pending):
+        results.append((yield from _settled(call, bench, name=call_name(where, index, call))))
+    return talk.with_results(results) if results else talk
+
+
+def _settled(call: ToolCall, bench: Bench, *, name: str) -> Logic[ToolResult]:
+    try:
+        tool, request = bench.requested(call)
+    except ValueError as error:
+        return ToolResult(call, f"Error: {error}", failed=True)
+    try:
+        result: Any = yield Invoke(tool, request, name)
+    except Refused as refusal:
+        return ToolResult(call, f"Refused: {one_line(str(refusal), limit=2000)}", failed=True)
+    text, refused = told(tool, result)
+    return ToolResult(call, f"Refused: {text}" if refused else text, failed=refused)
+
+
+def _asking(question: Question, talk: Conversation) -> Question:
+    return replace(question, messages=talk.messages, system=talk.system or question.system)
+
+
+def _legal(reply: Reply) -> Reply:
+    """Raises ``ValueError`` for an answer after which no transcript could be legal."""
+    ids = [call.id for call in reply.calls]
+    if not all(ids) or len(set(ids)) < len(ids):
+        raise ValueError("its tool calls do not have ids of their own")
+    return reply
+
+
+def _where(reply: Reply, talk: Conversation) -> str:
+    """Which answer of the step it is: some servers count tool calls anew in each."""
+    place = reply.taken.place
+    if place is None:
+        return f"turn-{talk.turns}"
+    return f"call{place.scope}-{place.position}"

@@ -1,0 +1,127 @@
+"""What requests and answers of model services say: which model, how long, what it cost, whether it is whole.
+
+    openai.chat        POST .../chat/completions, .../completions
+    openai.responses   POST .../responses
+    openai.embeddings  POST .../embeddings
+    anthropic.messages POST .../messages
+
+Recognised by the last part of the path, so that every compatible service is read the same way.
+"""
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tasks.recorder import anthropic_answers, openai_answers
+from tasks.recorder.reading import Reading
+from tasks.recorder.values import Arrived
+
+_BYTES_A_TOKEN = 2  #: fewer than any text that people write needs; more tokens than a request can have
+_AROUND = 256  #: tokens that a service adds around messages and tools
+_LIMITS = ("max_completion_tokens", "max_output_tokens", "max_tokens", "n_predict")
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """How one kind of answer is read, as JSON or as a stream."""
+
+    name: str
+    of_json: Callable[[dict[str, Any]], Reading]
+    of_events: Callable[[Any], Reading]
+    answers: bool = True  #: False: nothing is generated, so an answer has no length
+
+
+CHAT = Dialect("openai.chat", openai_answers.chat, openai_answers.chat_stream)
+RESPONSES = Dialect(
+    "openai.responses", openai_answers.responses, openai_answers.responses_stream
+)
+EMBEDDINGS = Dialect(
+    "openai.embeddings", openai_answers.embeddings, openai_answers.chat_stream, answers=False
+)
+MESSAGES = Dialect(
+    "anthropic.messages", anthropic_answers.messages, anthropic_answers.messages_stream
+)
+
+_PATHS = (
+    (re.compile(r"(^|/)completions$"), CHAT),
+    (re.compile(r"(^|/)responses$"), RESPONSES),
+    (re.compile(r"(^|/)embeddings$"), EMBEDDINGS),
+    (re.compile(r"(^|/)messages$"), MESSAGES),
+)
+
+
+def of_path(url: str) -> Dialect | None:
+    """The dialect that a URL without query is spoken in."""
+    return next((dialect for path, dialect in _PATHS if path.search(url)), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a request asks for, as far as its price goes."""
+
+    model: str | None
+    tokens_in: int  #: at most
+    max_output: int | None  #: of all alternatives together; None: the request does not say
+    in_background: bool = False
+
+
+def wanted(dialect: Dialect, body: bytes) -> Wanted:
+    """What a request asks for."""
+    asked = as_object(body)
+    model = asked.get("model")
+    upper = len(body) // _BYTES_A_TOKEN + _AROUND
+    limits = [asked[name] for name in _LIMITS if _is_count(asked.get(name))]
+    several = asked.get("n") if _is_count(asked.get("n")) else 1
+    return Wanted(
+        model=model if isinstance(model, str) else None,
+        tokens_in=upper,
+        max_output=(max(limits) * (several or 1) if limits else None) if dialect.answers else 0,
+        in_background=asked.get("background") is True,
+    )
+
+
+def read(dialect: Dialect, answer: Arrived) -> Reading:
+    """What an answer with a status of success says about itself."""
+    kind = (answer.header("content-type") or "").lower()
+    if "event-stream" in kind:
+        reading = dialect.of_events(answer.body)
+    else:
+        value = _json(answer.body)
+        if isinstance(value, dict):
+            reading = dialect.of_json(value)
+        else:
+            reading = Reading("cut" if answer.broken else "malformed")
+    if answer.broken and reading.state == "complete" and "event-stream" not in kind:
+        return reading.as_state("cut")
+    return reading
+
+
+def fits(answered: str | None, pin: str) -> bool:
+    """Whether the model that answered is the one that was pinned, or a dated release of it."""
+    if answered is None:
+        return False
+    return answered == pin or (
+        answered.startswith(pin) and _RELEASE.fullmatch(answered[len(pin) :]) is not None
+    )
+
+
+_RELEASE = re.compile(r"-\d{4}-?\d{2}-?\d{2}")
+
+
+def as_object(body: bytes) -> dict[str, Any]:
+    """A request's body when it is a JSON object, else nothing."""
+    value = _json(body)
+    return value if isinstance(value, dict) else {}
+
+
+def _json(body: bytes) -> Any:
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0

@@ -1,0 +1,104 @@
+"""Money and places for one model request: set aside before it leaves, settled by what became of it."""
+
+import time
+from dataclasses import dataclass
+from decimal import Decimal
+
+from models.journal import endpoints, wallets
+from models.journal.call_values import Charge, Exceeded, Place, Reservation
+from models.journal.effect_values import Withheld
+from models.journal.errors import JournalError
+from models.journal.values import Claimed
+from tasks import budgets, patience, prices
+from tasks.errors import EffectWithheld
+from tasks.recorder.declared import Endpoint
+from tasks.recorder.dialects import Wanted
+from tasks.recorder.reading import Reading
+
+
+@dataclass(frozen=True, slots=True)
+class Purse:
+    """What pays for one attempt's requests."""
+
+    claimed: Claimed
+
+    def worst(self, wanted: Wanted, endpoint: Endpoint) -> prices.Worst:
+        """What a request may cost at most."""
+        if wanted.max_output == 0:  # nothing is generated
+            cost = prices.cost_of(wanted.model, wanted.tokens_in, 0)
+            return prices.Worst(wanted.tokens_in, cost)
+        longest = wanted.max_output or endpoint.max_output
+        return prices.reserve_for(wanted.model, wanted.tokens_in, longest)
+
+    def charge_lost(self) -> None:
+        """Charge what earlier attempts had set aside, before anything new is."""
+        patience.recorded(
+            lambda: wallets.charge_lost(self.claimed), confirmed=lambda: None, stoppable=True
+        )
+
+    def reserve(self, place: Place, send: int, *, worst: prices.Worst, model: str | None) -> Reservation:
+        """Set aside what this request may cost. Raises what stops the step when a limit forbids it."""
+        reservation = Reservation(
+            place=place, send=send, tokens=worst.tokens, cost=worst.cost, model=model
+        )
+        answer = patience.recorded(
+            lambda: wallets.reserve(self.claimed, reservation),
+            confirmed=lambda: None,
+            stoppable=True,
+        )
+        if isinstance(answer, Exceeded):
+            raise budgets.refusal(answer, self.claimed, model=model)
+        if isinstance(answer, Withheld):
+            raise EffectWithheld(
+                f"A model call of step {self.claimed.step_key!r} was not made: the run is held ({answer.hold})."
+            )
+        return reservation
+
+    def release(self, reservation: Reservation) -> None:
+        """It cost nothing."""
+        patience.recorded(
+            lambda: wallets.release(self.claimed, reservation),
+            confirmed=lambda: None,
+            stoppable=True,
+        )
+
+    def charge_all(self, reservation: Reservation, *, started: float) -> None:
+        """It may have been worked on, and its answer will not come. The sweep does it when this cannot."""
+        spent = Charge(reservation.tokens, reservation.cost, time.monotonic() - started)
+        try:
+            patience.recorded(
+                lambda: wallets.charge(self.claimed, reservation, spent, recovery=True),
+                confirmed=lambda: None,
+                stoppable=True,
+            )
+        except JournalError:
+            return
+
+
+def cost(reading: Reading, model: str | None) -> Decimal | None:
+    """The price of an answer that says what it took."""
+    if reading.tokens is None:
+        return None
+    return prices.cost_of(model or reading.model, reading.tokens_in or 0, reading.tokens_out or 0)
+
+
+def charge(reading: Reading, reservation: Reservation, *, started: float) -> Charge:
+    """What an answer did cost: all that was set aside when it does not say."""
+    seconds = time.monotonic() - started
+    if reading.tokens is None:
+        return Charge(reservation.tokens, reservation.cost, seconds)
+    return Charge(reading.tokens, cost(reading, reservation.model), seconds)
+
+
+def place_in_line(endpoint: Endpoint, *, tokens: int, at_most: float) -> float:
+    """Seconds until a request may leave under the endpoint's limits; more than ``at_most``: no place was taken."""
+    if not endpoint.is_limited:
+        return 0.0
+    return patience.recorded(
+        lambda: endpoints.take(
+            endpoint.url, tokens=tokens, requests_per_minute=endpoint.requests_per_minute,
+            tokens_per_minute=endpoint.tokens_per_minute, at_most=at_most,
+        ),
+        confirmed=lambda: None,
+        stoppable=True,
+    )  # fmt: skip

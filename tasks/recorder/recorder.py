@@ -1,0 +1,241 @@
+"""The requests of one attempt: numbered, answered from the record, and whatever is new recorded.
+
+A transport hands a request in and drives the exchange: the exchange itself does no network I/O, so it is the
+same for threads and for asyncio.
+"""
+
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import AbstractContextManager
+from typing import Any, TypeAlias
+from dataclasses import replace
+
+from models.journal import calls
+from models.journal.call_values import History, Place, RecordedCall, Reservation, Verdict
+from models.journal.effect_values import Sender
+from models.journal.errors import JournalError
+from models.journal.values import Claimed
+from models.failpoints import FailPoint, failpoint
+from models.redaction import redact as redact_secrets
+from models.states import BlockReason
+from tasks import patience
+from tasks.effects import Ledger
+from tasks.errors import AnswerIncomplete, AttemptLost, CallPostponed, EffectBlocked, Stop
+from tasks.recorder import scopes
+from tasks.recorder.money import Purse
+from tasks.recorder.options import CallOptions
+from tasks.recorder.values import Arrived, Incoming, Order, Outgoing, Send, Wait
+
+Steps: TypeAlias = Generator[Order, Arrived | None, Incoming]
+_REFRESHED = "/refreshed:"  #: scope of what was read again in place of an older record
+
+
+class Recorder:
+    """What ``ctx.httpx_client`` and ``ctx.llm`` stand on."""
+
+    def __init__(
+        self,
+        claimed: Claimed,
+        sender: Sender,
+        ledger: Ledger,
+        *,
+        require_trust: Callable[[], object],
+        redact: Callable[[str], str] = redact_secrets,
+        on_mismatch: str = "block",
+    ) -> None:
+        self.claimed, self.sender, self.ledger = claimed, sender, ledger
+        self.require_trust, self.redact = require_trust, redact
+        self.numbering = scopes.Numbering()
+        self.purse = Purse(claimed)
+        self.sends = 0  #: of this attempt; tells its reservations apart
+        self.backgrounds: dict[str, Reservation] = {}  #: of answers that are being made, by their ids
+        self.given_up: dict[tuple[str, str], AnswerIncomplete] = {}
+        self._on_mismatch = on_mismatch
+        self._history: History | None = None
+        self._replayed = False
+        ledger.before_effects(self.require_nothing_left)
+
+    # -- what the context offers ------------------------------------------------------------------------
+
+    def client(self, options: dict[str, Any]) -> Any:
+        from tasks.recorder.transports import client  # noqa: PLC0415 - an HTTP library only where one is used
+
+        return client(self, options)
+
+    def async_client(self, options: dict[str, Any]) -> Any:
+        from tasks.recorder.transports import async_client  # noqa: PLC0415
+
+        return async_client(self, options)
+
+    def transport(self, *, async_: bool, library: str) -> Any:
+        from tasks.recorder.transports import transport  # noqa: PLC0415
+
+        return transport(self, async_=async_, library=library)
+
+    def scope(self, name: str) -> AbstractContextManager[None]:
+        return scopes.named(self.numbering, name, what=self.what)
+
+    def enter_task(self) -> None:
+        scopes.enter_task()
+
+    def entered(self) -> AbstractContextManager[None]:
+        """The body runs within."""
+        return scopes.entered(self.numbering, self.what)
+
+    @property
+    def what(self) -> str:
+        return f"step {self.claimed.step_key!r} of run {self.claimed.run_id}"
+
+    # -- exchanges --------------------------------------------------------------------------------------
+
+    def exchange(
+        self, request: Outgoing, send: Callable[[Send], Arrived], *, options: CallOptions
+    ) -> Incoming:
+        """The answer to a request, from the record or by ``send``; waits on this thread."""
+        return drive(self._steps(request, options), send)
+
+    async def aexchange(
+        self,
+        request: Outgoing,
+        send: Callable[[Send], Awaitable[Arrived]],
+        *,
+        options: CallOptions,
+    ) -> Incoming:
+        """``exchange`` in an asyncio task: the loop goes on while the answer is waited for."""
+        return await adrive(self._steps(request, options), send)
+
+    def _steps(self, request: Outgoing, options: CallOptions) -> Steps:
+        from tasks.recorder.exchange import Exchange  # noqa: PLC0415 - it stands on this module
+
+        return Exchange(self, request, options).steps()
+
+    # -- the record -------------------------------------------------------------------------------------
+
+    @property
+    def history(self) -> History:
+        """What the step has on record, read once; a first attempt has nothing."""
+        if self._history is None:
+            if self.claimed.attempt == 1:
+                self._history = History(0, 0, {})
+            else:
+                self._history = self.written(lambda: calls.history(self.claimed))
+        return self._history
+
+    def record_at(self, path: str, position: int) -> RecordedCall | None:
+        found = self.history.calls.get((path, position))
+        self._replayed = self._replayed or found is not None
+        return found
+
+    def refreshed(self, path: str, position: int) -> RecordedCall | None:
+        """The newest record of something that was read again."""
+        scope = f"{path}{_REFRESHED}{position}"
+        found = [call for (where, _), call in self.history.calls.items() if where == scope]
+        return max(found, key=lambda call: call.place.position, default=None)
+
+    def refreshing(self, path: str, position: int) -> Place:
+        """Where the next answer to something that is read again is recorded."""
+        before = self.refreshed(path, position)
+        number = before.place.position + 1 if before else 0
+        return Place(self.history.generation, f"{path}{_REFRESHED}{position}", number)
+
+    def counts(self, record: RecordedCall) -> bool:
+        """Whether a rejected answer counts against the limit on asking."""
+        return record.token > self.history.pardoned_token
+
+    def judge(self, place: Place, *, verdict: Verdict, reason: str | None = None) -> None:
+        """What was made of an answer, durable on return; the same words in every attempt."""
+        about = f"{place.scope}:{place.position}"
+        failpoint(FailPoint.L3, self.claimed.step_name, about)
+        try:
+            self.written(
+                lambda: calls.judge(self.claimed, place, verdict=verdict, reason=reason)
+            )
+        except JournalError as error:
+            raise self.ledger.note(AttemptLost(str(error))) from error
+        failpoint(FailPoint.L4, self.claimed.step_name, about)
+
+    def written(self, write: Callable[[], Any]) -> Any:
+        """A verb's answer; every verb may be repeated."""
+        return patience.recorded(write, confirmed=lambda: None, stoppable=True)
+
+    # -- when the record is of something else -----------------------------------------------------------
+
+    def mismatch(self, why: str) -> None:
+        """The body goes another way than on record. Returns when it may go on live, with nothing on record."""
+        if self._on_mismatch != "branch" or self.written(lambda: calls.has_effects(self.claimed)):
+            self.written(lambda: calls.note_mismatch(self.claimed, why))
+            raise EffectBlocked(
+                f"Step {self.claimed.step_key!r} of run {self.claimed.run_id} asks for something else than it has "
+                f"on record: {why}. The recorded answer is not given for another question, and nothing was sent. "
+                f"If the step's code or prompt was changed, start workers with the former one and `onward runs "
+                f"resume {self.claimed.run_id}`; or let the step ask anew: @step(on_replay_mismatch=\"branch\"), "
+                f"which works while no effect of it has happened.",
+                reason=BlockReason.REPLAY_MISMATCH,
+            )
+        generation = self.written(lambda: calls.open_branch(self.claimed, why))
+        if self._replayed:
+            raise CallPostponed(
+                f"Step {self.claimed.step_key!r} asks for something else than it has on record: {why}. Its records "
+                f"are set aside, and it starts anew.",
+                delay=0.0,
+            )
+        self._history = replace(self.history, generation=generation, calls={})
+
+    def require_nothing_left(self) -> None:
+        """Before a new effect of the body: everything on record in its scope has been asked for again."""
+        if scopes.current_path(self.numbering) == "":
+            self._refuse_left([call for call in self._left() if call.place.scope == ""])
+
+    def left_over(self) -> Stop | None:
+        """What stops a step that is about to complete: answers on record that it did not ask for."""
+        if self.claimed.attempt == 1:
+            return None
+        try:
+            self._refuse_left(self._left())
+        except Stop as stop:
+            return self.ledger.note(stop)
+        except JournalError as error:
+            return self.ledger.note(AttemptLost(str(error)))
+        return None
+
+    def _left(self) -> list[RecordedCall]:
+        return [
+            call
+            for (scope, position), call in self.history.calls.items()
+            if _REFRESHED not in scope and position >= self.numbering.reached(scope)
+        ]
+
+    def _refuse_left(self, left: list[RecordedCall]) -> None:
+        if not left:
+            return
+        first = left[0].place
+        self._replayed = True
+        self.mismatch(
+            f"{len(left)} recorded answers were not asked for again, the first at position {first.position} of "
+            f"scope {first.scope!r}"
+        )
+
+
+def drive(steps: Steps, send: Callable[[Send], Arrived]) -> Incoming:
+    """Carry out what an exchange orders, on this thread."""
+    import time  # noqa: PLC0415
+    answer: Arrived | None = None
+    try:
+        order = next(steps)
+        while True:
+            try:
+                match order:
+                    case Wait(seconds):
+                        time.sleep(seconds)
+                        answer = None
+                    case Send():
+                        with scopes.sending():
+                            answer = send(order)
+            except BaseException as error:
+                order = steps.throw(error)
+            else:
+                order = steps.send(answer)
+    except StopIteration as end:
+        incoming: Incoming = end.value
+        return incoming
+    finally:
+        steps.close()

@@ -1,0 +1,34 @@
+"""Only the environment of a framework collects its tests: ``make adapters``."""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from importlib.util import find_spec
+
+import pytest
+
+from tests.adapters.proof import Desk, a_desk
+from tests.support.world import World
+
+_NEEDS = {
+    "pydantic_ai": ("pydantic_ai",),
+    "openai_agents": ("agents",),
+    "langgraph": ("langgraph", "langchain_openai"),
+    "sdks": ("openai", "anthropic"),
+}
+collect_ignore = [
+    folder for folder, names in _NEEDS.items() if not all(find_spec(name) for name in names)
+]
+
+
+@pytest.fixture(scope="module")
+def desk(
+    request: pytest.FixtureRequest,
+    make_world: Callable[..., AbstractContextManager[World]],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Desk]:
+    """A worker with the agents of the folder's ``killed`` module."""
+    folder = request.path.parent.name
+    with a_desk(
+        make_world, tmp_path_factory.mktemp("models"), f"tests.adapters.{folder}.killed"
+    ) as one:
+        yield one

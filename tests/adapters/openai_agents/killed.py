@@ -1,0 +1,6 @@
+"""The agent of the example, killed after each of its calls."""
+
+from examples.adapters.openai_agents import answer
+from tests.adapters.killing import killed_after_each_call
+
+killed_after_each_call("openai-agents", answer)

@@ -1,0 +1,65 @@
+"""An unchanged agent, killed after each recorded call in turn: the model and the desk count what happened."""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.adapters.killing import AFTER, CALLS, recorded
+from tests.support.models import Answer, ModelService, models_service
+from tests.support.world import World
+
+ANSWER = "We are looking for it, and have opened a ticket."
+
+
+@dataclass(frozen=True)
+class Desk:
+    """A worker in this environment, models and a desk."""
+
+    world: World
+    models: ModelService
+
+    def check(self, label: str, after: str) -> None:
+        """Run the agent once, killed after that call, and count."""
+        order = f"{label}-{after}-order"
+        self._script(order)
+        run_id = self.world.start(f"{label}-{after}", question=f"Where is {order}?")
+        self.world.wait_run(run_id, timeout=60.0)
+
+        assert self.world.value(run_id, "answer") == ANSWER
+        deaths = CALLS if after == "each" else 1
+        assert self.world.attempts(run_id) == {"answer": 1 + deaths}
+        assert recorded(self.world.directory / "failpoints", f"{label}-{after}.answer") == CALLS
+        assert [call.outcome for call in self.models.calls(order)] == ["answered"] * CALLS
+        assert self.world.fx.effects(order) == 1
+        assert self.world.fx.calls(order) == 1
+
+    def _script(self, order: str) -> None:
+        looks = tuple({"name": "look_up", "arguments": {"order": f"{order}{n}"}} for n in "ab")
+        ticket = {"name": "desk_open_ticket", "arguments": {"order": order, "text": "lost"}}
+        self.models.script(
+            order, Answer(tool_calls=looks), Answer(tool_calls=(ticket,)), Answer(text=ANSWER)
+        )
+
+
+@contextmanager
+def a_desk(
+    make_world: Callable[..., AbstractContextManager[World]], directory: Path, agents: str
+) -> Iterator[Desk]:
+    """Everything runs when this is entered, and the agents of this package are loaded."""
+    with models_service(directory) as models:
+        env = {
+            "ONWARD_MODEL_ENDPOINTS": f"{models.url},{models.root}",
+            "ONWARD_CRASH_LIMIT": str(CALLS + 1),
+            "OPENAI_BASE_URL": models.url,
+            "OPENAI_API_KEY": "sk-test",
+            "ANTHROPIC_BASE_URL": models.root,
+            "ANTHROPIC_API_KEY": "sk-test",
+        }
+        with make_world(agents=agents, env=env) as world:
+            world.cluster.recovery()
+            world.cluster.worker(env={"DESK_URL": f"{world.fx.url}/idempotent"})
+            yield Desk(world, models)
+
+
+__all__ = ["AFTER", "Desk", "a_desk"]
