@@ -16,8 +16,7 @@ What JSON has is written as JSON: ``None``, ``bool``, ``int``, finite ``float`` 
 ``{"$tuple": [1, 2]}``             also ``$set`` and ``$frozenset``, sorted by their members' text
 ``{"$dict": [["key", "value"]]}``  keys that are not text, or a single key that begins with ``$``
 
-A fixed UTC offset, whoever made it, comes back as ``datetime.timezone``.
-NUL, lone surrogates and the six characters backslash-u-0-0-0-0 survive in text and keys alike,
+A fixed UTC offset comes back as ``datetime.timezone``. NUL, lone surrogates and the six characters backslash-u-0-0-0-0 survive in text and keys alike,
 since all that is stored is their ASCII escape. Everything else is refused by name, subclasses of the above
 included: an Enum, a ``numpy.float64`` or a named tuple would come back as its base, and code would see another type
 after a crash than before. ``models.values`` holds such types where an annotation says how to rebuild them.

@@ -6,6 +6,7 @@
     (c) pending, message lost    -> published again (``wake``); so are look-ups and undos
     (d) waiting, condition met   -> pending
     (e) held or cancelled runs   -> their branches end, the run gets its final state
+    (f) money of lost claims     -> charged: what they asked for may have been billed
 
 The parts are separate transactions: a sweep that dies between two of them leaves rows that the next one
 finds. A row that cannot be handled is isolated by halving its batch, gets its reason logged, and never
@@ -21,7 +22,16 @@ from typing import TypeVar
 from celery import Celery
 
 from models.failpoints import FailPoint, failpoint
-from models.journal import compensations, doubts, losing, rescue, runs, untracked, workers
+from models.journal import (
+    compensations,
+    doubts,
+    losing,
+    rescue,
+    runs,
+    untracked,
+    wallets,
+    workers,
+)
 from models.journal.branches import START
 from models.journal.errors import JournalUnavailable
 from models.journal.untracked import Ask
@@ -56,6 +66,7 @@ class Swept:
     reopened: int = 0
     published: int = 0
     asked: int = 0
+    charged: int = 0
     isolated: int = 0
 
     def __str__(self) -> str:
@@ -111,6 +122,7 @@ def _pass(app: Celery) -> Swept:
         asks += _decide_all(stale, swept)
     failpoint(FailPoint.S4)
     swept.isolated += in_halves([batch], lambda part: _doubt_strays(part[0], swept))
+    swept.isolated += in_halves([batch], lambda part: _charge_strays(part[0], swept))
     while (woken := rescue.wake_waiting(limit=batch)) > 0:
         swept.woken += woken
     for refs in _batches(rescue.cancellable):
@@ -179,6 +191,11 @@ def _act(step: StaleStep, choice: Decision, swept: Swept) -> list[Ask]:
 def _doubt_strays(batch: int, swept: Swept) -> None:
     while (strays := doubts.doubt_strays(limit=batch)) > 0:
         swept.doubted += strays
+
+
+def _charge_strays(batch: int, swept: Swept) -> None:
+    while (charged := wallets.charge_strays(limit=batch)) > 0:
+        swept.charged += charged
 
 
 def _settle_held(swept: Swept, batch: int) -> None:

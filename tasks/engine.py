@@ -85,10 +85,11 @@ def _run(
     about = logs.about(**marks(claimed))
     with about, _held(bound, claimed, sent_at) as held:
         ledger = Ledger(claimed, _sender(carrier), require_trust=held.require_trust)
-        with Transaction(claimed, bar=ledger.bar) as transaction:
-            ctx = _context(bound, claimed, held, ledger=ledger, transaction=transaction)
+        recorder = _recorder(bound, claimed, carrier, held=held, ledger=ledger)
+        with Transaction(claimed, bar=ledger.bar) as transaction, recorder.entered():
+            ctx = _context(bound, claimed, held, recorder=recorder, transaction=transaction)
             interruption, outcome = _body(bound, claimed, ctx, transaction)
-            outcome = _last_word(bound, claimed, ledger, outcome)
+            outcome = _last_word(bound, claimed, recorder, outcome)
             failpoint(FailPoint.P4, bound.name)
             recorded_at = time.monotonic()
             completed = Recording(bound, claimed, carrier, budget, transaction).record(outcome)
@@ -152,8 +153,11 @@ def _look_back(claimed: Claimed) -> None:
         )
 
 
-def _last_word(bound: BoundStep, claimed: Claimed, ledger: Ledger, outcome: Outcome) -> Outcome:
+def _last_word(
+    bound: BoundStep, claimed: Claimed, recorder: Recorder, outcome: Outcome
+) -> Outcome:
     """What the ledger says, whatever the body made of it: nothing ends with an effect in doubt."""
+    ledger = recorder.ledger
     stop = ledger.close()
     if isinstance(outcome, Failed):
         outcome = replace(outcome, error=ledger.strike(outcome.error))
@@ -162,6 +166,8 @@ def _last_word(bound: BoundStep, claimed: Claimed, ledger: Ledger, outcome: Outc
     ends = isinstance(outcome, Succeeded) or (isinstance(outcome, Failed) and outcome.delay is None)
     if stop is None and ends:
         stop = ledger.left_over()
+    if stop is None and isinstance(outcome, Succeeded):
+        stop = recorder.left_over()
     if stop is not None:
         return judged(bound, claimed, stop)
     if isinstance(outcome, Succeeded):
@@ -187,6 +193,15 @@ def _must_wait(bound: BoundStep, run_id: str, branch: str, step_key: str) -> boo
         run_id, branch, step_key, throttle=bound.name, per_second=bound.options.rate_limit
     )
     return wait > 0
+
+
+def _recorder(
+    bound: BoundStep, claimed: Claimed, carrier: Carrier, *, held: Held, ledger: Ledger
+) -> Recorder:
+    return Recorder(
+        claimed, _sender(carrier), ledger, require_trust=held.require_trust,
+        on_mismatch=bound.options.on_replay_mismatch,
+    )  # fmt: skip
 
 
 def _context(

@@ -179,6 +179,15 @@ def _check_mismatch(options: StepOptions, owner: str) -> None:
         )
 
 
+def field_names(names: object, *, option: str, owner: str) -> frozenset[str]:
+    """Names as a list; one text would be taken for its letters."""
+    if not isinstance(names, list | tuple | set | frozenset) or not all(
+        isinstance(name, str) for name in names
+    ):
+        raise DefinitionError(f"{owner}: {option}= takes a list of field names, not {names!r}")
+    return frozenset(names)
+
+
 def _check_labels(options: StepOptions, owner: str) -> None:
     check_label(options.kind, option="kind", owner=owner)
     check_label(options.queue, option="queue", owner=owner)

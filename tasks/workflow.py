@@ -18,7 +18,7 @@ from tasks.compile import compile_plan
 from tasks.definition import Defined, check_workflow, check_workflow_function, source_of
 from tasks.discovery import steps_used_by
 from tasks.errors import DefinitionError, PlanCircle, PlanError, StepNotRegistered
-from tasks.options import check_label
+from tasks.options import check_label, field_names
 from tasks.step import GATHER, BoundStep, Step, Then, bind_step, queue_name, step
 
 __all__ = ["BoundStep", "Step", "Then", "Workflow", "step", "workflow"]
@@ -45,7 +45,7 @@ class Workflow(Defined, Generic[P]):
         extra_queues: tuple[str, ...] = (),
         on_failure: str | None = None,
         budget: Budget | None = None,
-        allow_credentials: Sequence[str] = (),
+        allow_credentials: frozenset[str] = frozenset(),
     ) -> None:
         update_wrapper(self, function)
         self.function = function
@@ -56,7 +56,7 @@ class Workflow(Defined, Generic[P]):
         self._extra_queues = extra_queues
         self.on_failure = on_failure
         self.budget = budget
-        self.allow_credentials = frozenset(allow_credentials)
+        self.allow_credentials = allow_credentials
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Canvas:
         """The canvas itself: to look at in a test, or to use inside another workflow's plan."""
@@ -212,10 +212,7 @@ def workflow(
             raise DefinitionError(f"workflow {name}: steps= takes steps, not {extra!r}")
     for label in queues:
         check_label(label, option="queues", owner=f"workflow {name}")
-    if isinstance(allow_credentials, str):
-        raise DefinitionError(
-            f"workflow {name}: allow_credentials= takes a list of field names, not one text"
-        )
+    allowed = field_names(allow_credentials, option="allow_credentials", owner=f"workflow {name}")
     if on_failure not in (None, ON_FAILURE):
         raise DefinitionError(
             f"workflow {name}: on_failure={safe_repr(on_failure)} must be {ON_FAILURE!r} or left out"
@@ -236,7 +233,7 @@ def workflow(
             extra_queues=tuple(queues),
             on_failure=on_failure,
             budget=budget,
-            allow_credentials=allow_credentials,
+            allow_credentials=allowed,
         )
         registry.register(made)
         return made

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from models import database
+from models import database, redaction
 from models.settings import settings
 from ops.stack import Servers
 from tests.support.cluster import Cluster
@@ -19,7 +19,16 @@ from tests.support.journal import Journal
 from tests.support.models import ModelService, models_service
 from tests.support.world import World, a_world
 
-RUNGS = ("unit", "properties", "integration", "acceptance", "faults", "peers", "adapters", "architecture")
+RUNGS = (
+    "unit",
+    "properties",
+    "integration",
+    "acceptance",
+    "faults",
+    "peers",
+    "adapters",
+    "architecture",
+)
 
 VALKEY_DATABASES = 256
 CLUSTERS = pytest.StashKey[list[Cluster]]()
@@ -46,6 +55,13 @@ def pytest_runtest_makereport(
             for cluster in node.stash.get(CLUSTERS, []):
                 report.sections.extend((f"log of {name}", tail) for name, tail in cluster.tails())
     return report
+
+
+@pytest.fixture(autouse=True)
+def _nothing_revealed() -> Iterator[None]:
+    """What one test reveals is no secret of the next."""
+    yield
+    redaction.forget()
 
 
 @pytest.fixture(scope="session")

@@ -118,7 +118,43 @@ METRICS: tuple[Metric, ...] = (
         "onward_recovery_extra_seconds_total", "counter",
         "Time that claims without a result had worked: what crashes and shutdowns cost again.", (),
         """SELECT coalesce(sum(extract(epoch FROM ended_at - started_at)), 0) FROM attempt
-        WHERE outcome IN ('expired', 'died', 'interrupted') AND started_at IS NOT NULL""",
+        WHERE outcome IN ('expired', 'died', 'interrupted') AND started_at IS NOT NULL
+        AND coalesce(error_type NOT IN ('throttled', 'call_postponed'), true)""",
+    ),
+    Metric(
+        "onward_recovery_extra_tokens_total", "counter",
+        "Tokens charged for answers of model calls that were lost with their owners.", (),
+        "SELECT coalesce(sum(tokens), 0) FROM spend WHERE recovery",
+    ),
+    Metric(
+        "onward_recovery_extra_cost_dollars_total", "counter",
+        "What those answers cost, where a price is known.", (),
+        "SELECT coalesce(sum(cost), 0) FROM spend WHERE recovery",
+    ),
+    Metric(
+        "onward_calls_total", "counter",
+        "Model calls and other reads on record, by how the answer ended.", ("kind", "state"),
+        "SELECT kind, state, count(*) FROM recorded_call GROUP BY 1, 2",
+    ),
+    Metric(
+        "onward_call_tokens_total", "counter", "Tokens charged, lost answers included.", (),
+        "SELECT coalesce(sum(tokens), 0) FROM spend",
+    ),
+    Metric(
+        "onward_call_cost_dollars_total", "counter",
+        "What model calls cost, lost answers included, where a price is known.", (),
+        "SELECT coalesce(sum(cost), 0) FROM spend",
+    ),
+    Metric(
+        "onward_held_tokens", "gauge",
+        "Tokens set aside for requests that may be on their way.", (),
+        "SELECT coalesce(sum(tokens), 0) FROM hold",
+    ),
+    Metric(
+        "onward_endpoint_wait_seconds", "gauge",
+        "Seconds until an endpoint that asked for a pause, or does not answer, is asked again.", ("endpoint",),
+        """SELECT endpoint, greatest(0, extract(epoch FROM not_before - onward_now())) FROM endpoint
+        WHERE since IS NOT NULL AND not_before IS NOT NULL""",
     ),
     Metric(
         "onward_recovery_extra_tokens_total", "counter",

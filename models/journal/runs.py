@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import LiteralString
 
 from models import database
-from models.journal import events, undo_sql
+from models.journal import calls, events, undo_sql
 from models.journal.errors import Refused, UnknownRun
 from models.messages import printable, shorten
 from models.states import BlockReason, Hold, RunState
@@ -60,7 +60,7 @@ def send_back(run_id: str, *, by: str) -> list[str]:
     """Send a failed or blocked run's stopped steps back to pending; returns their keys.
 
     Counters stay as they are: what was counted until now is pardoned (failures, deaths, sends of what never
-    arrived), so the limits start anew while the history keeps every failure. Raises ``Refused`` when nothing
+    arrived, answers that were not taken), so the limits start anew while the history keeps every failure. Raises ``Refused`` when nothing
     of the run is stopped, or when it was cancelled: that is for good.
     """
     with database.transaction() as link:
@@ -72,7 +72,7 @@ def send_back(run_id: str, *, by: str) -> list[str]:
             WHERE run_id = %(run_id)s AND (state = 'failed' OR block_reason IS NOT NULL)
               AND coalesce(block_reason NOT IN ('unknown_effect', 'journal_rewound'), true)
               AND state <> 'running' AND missing = 0
-            RETURNING step_key""",
+            RETURNING step_key, error_type""",
             {"run_id": run_id},
         ).fetchall()
         link.execute(
@@ -83,9 +83,18 @@ def send_back(run_id: str, *, by: str) -> list[str]:
         row = link.execute(_SENT_BACK, {"run_id": run_id}).fetchone()
         if row is None or not rows:
             raise _nothing_stopped(run_id)
-        for (step_key,) in rows:
+        for step_key, error_type in rows:
             events.record(run_id, "step_sent_back", step_key=step_key, actor=by)
+            if is_out_of_asks(error_type):
+                calls.pardon(run_id, step_key, actor=by, reason=f"sent back after {error_type}")
     return [row[0] for row in rows]
+
+
+def is_out_of_asks(error_type: str | None) -> bool:
+    """Whether a step ended because no answer of a model was good enough, as often as it may ask."""
+    return error_type is not None and (
+        error_type == "schema_invalid" or error_type.startswith("answer_")
+    )
 
 
 #: What waits for a person's word about an effect stays blocked, and its run shows that.

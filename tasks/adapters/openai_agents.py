@@ -124,7 +124,7 @@ def _only_named_models(then: Any) -> Any:
         if isinstance(model, Model) and not isinstance(model, _Guarded):
             raise UserError(
                 f"Agent {data.agent.name!r} brings a model of its own ({type(model).__name__}), whose calls would "
-                f"not be recorded; none was sent. Give the agent the model's name, and the client to run_config(client=...)."
+                f"not be recorded; none was sent. Name the model, and give the client to run_config(client=...)."
             )
         if then is None:
             return data.model_data

@@ -48,14 +48,54 @@ class Invoke:
     name: str
 
 
-Action: TypeAlias = Send | Accept | Reject | Invoke
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """Have this answered in the background; the answer is a ``Reply`` with an id."""
+
+    question: Question
+
+
+@dataclass(frozen=True, slots=True)
+class Poll:
+    """How that stands; ``Forgotten`` is raised when the provider does not know it any more."""
+
+    question: Question
+    response_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Park:
+    """The step waits without a worker, and begins anew after ``delay`` seconds."""
+
+    delay: float
+    why: str
+
+
+class Forgotten(Exception):
+    """The provider has dropped an answer before it was fetched."""
+
+
+Action: TypeAlias = Send | Accept | Reject | Invoke | Begin | Poll | Park
 Logic: TypeAlias = Generator[Action, Any, T]
 
 #: What an answer comes to. Raises ``ValueError`` with the reason, for the model, why it is not accepted.
 Read: TypeAlias = Callable[[Reply], T]
 
 
-def asked(question: Question, read: Read[T], *, what: str, max_asks: int) -> Logic[T]:
+def sent(question: Question) -> Logic[Reply]:
+    """Ask, and wait for the answer."""
+    reply: Reply = yield Send(question)
+    return reply
+
+
+def asked(
+    question: Question,
+    read: Read[T],
+    *,
+    what: str,
+    max_asks: int,
+    send: Callable[[Question], Logic[Reply]] = sent,
+) -> Logic[T]:
     """Ask until an answer is accepted, at most ``max_asks`` times over all attempts of the step.
 
     An incomplete answer is asked for again in the same words; one that was read and rejected is said back
@@ -66,7 +106,7 @@ def asked(question: Question, read: Read[T], *, what: str, max_asks: int) -> Log
     spent, current = 0, question
     while True:
         try:
-            reply: Reply = yield Send(current)
+            reply = yield from send(current)
         except AnswerIncomplete:
             spent += 1
             if spent >= max_asks:

@@ -4,8 +4,9 @@ What came back is *suggested*; only what passed the schema and the caller's chec
 step. Another attempt gets the recorded answers: nothing that was answered is asked, or paid for, again.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar
 
 from pydantic import BaseModel
@@ -13,24 +14,14 @@ from pydantic import BaseModel
 from models.settings import settings
 from tasks.context import Context
 from tasks.llm import talking
-from tasks.llm.asking import (
-    Accept,
-    Action,
-    Invoke,
-    Logic,
-    Read,
-    Reject,
-    Send,
-    as_text,
-    asked,
-    require_no_calls,
-)
+from tasks.llm.asking import Logic, Read, as_text, asked, require_no_calls, sent
+from tasks.llm.background import awaited
 from tasks.llm.conversation import Conversation
 from tasks.llm.driving import adrive, drive
 from tasks.llm.errors import NotConfigured
 from tasks.llm.forms import Check, form_of, parse, verdict_of
-from tasks.llm.sdks import Sdk
-from tasks.llm.standing_in import AnswerWith, stand_in
+from tasks.llm.performing import Performer
+from tasks.llm.standing_in import AnswerWith
 from tasks.llm.tooling import bench
 from tasks.llm.values import Message, Question, Reply
 
@@ -38,6 +29,7 @@ A = TypeVar("A", bound=BaseModel)
 T = TypeVar("T")
 
 MAX_ASKS, MAX_TURNS = 3, 12
+POLL_EVERY = 15.0  #: seconds
 
 
 class LLM:
@@ -53,7 +45,7 @@ class LLM:
 
     def __init__(self, ctx: Context, *, answer: AnswerWith | None = None) -> None:
         """``answer`` stands in for the models: ``Context.for_test(llm=...)``."""
-        self._ctx, self._answer = ctx, answer
+        self._performer = Performer(ctx, answer)
 
     def ask(
         self, output: type[A], prompt: str | None = None, *, check: Check[A] | None = None,
@@ -65,14 +57,16 @@ class LLM:
         asked for again with the reason, an incomplete one in the same words, together at most ``max_asks``
         times over all attempts; then ``SchemaInvalid`` (or ``AnswerIncomplete``) fails the step for good.
         """
-        return self._run(self._typed(output, prompt, check, max_asks, asking))
+        return self._run(self._typed(output, prompt, check=check, max_asks=max_asks, asking=asking))
 
     async def aask(
         self, output: type[A], prompt: str | None = None, *, check: Check[A] | None = None,
         max_asks: int = MAX_ASKS, **asking: Any,
     ) -> A:  # fmt: skip
         """``ask``, awaited."""
-        return await self._arun(self._typed(output, prompt, check, max_asks, asking))
+        return await self._arun(
+            self._typed(output, prompt, check=check, max_asks=max_asks, asking=asking)
+        )
 
     def text(
         self, prompt: str | None = None, *, check: Check[Any] | None = None,
@@ -106,6 +100,32 @@ class LLM:
         """``converse``, awaited."""
         return await self._arun(self._loop(talk, tools, max_turns, max_asks, asking))
 
+    def background(
+        self, output: type[A], prompt: str | None = None, *, check: Check[A] | None = None,
+        max_asks: int = MAX_ASKS, poll_every: float = POLL_EVERY, **asking: Any,
+    ) -> A:  # fmt: skip
+        """``ask`` for an answer that takes minutes or hours (OpenAI's responses with ``background``).
+
+        The provider's id of it is recorded, and the step waits without a worker: it comes back every
+        ``poll_every`` seconds to look. Put it first in its step: what is before it runs at each look.
+        """
+        logic = self._typed(
+            output, prompt, check=check, max_asks=max_asks, asking={**asking, "provider": "openai"},
+            send=partial(awaited, poll_every=poll_every),
+        )  # fmt: skip
+        return self._run(logic)
+
+    async def abackground(
+        self, output: type[A], prompt: str | None = None, *, check: Check[A] | None = None,
+        max_asks: int = MAX_ASKS, poll_every: float = POLL_EVERY, **asking: Any,
+    ) -> A:  # fmt: skip
+        """``background`` for ``async def`` steps: each look is one short request, made in place."""
+        logic = self._typed(
+            output, prompt, check=check, max_asks=max_asks, asking={**asking, "provider": "openai"},
+            send=partial(awaited, poll_every=poll_every),
+        )  # fmt: skip
+        return await self._arun(logic)
+
     def think(
         self, talk: Conversation, *, tools: Iterable[Any] = (), max_asks: int = MAX_ASKS, **asking: Any
     ) -> Conversation:  # fmt: skip
@@ -137,12 +157,16 @@ class LLM:
         return await self._arun(talking.acted(talk, bench(tools), where=f"turn-{talk.turns}"))
 
     def _typed(
-        self, output: type[A], prompt: str | None, check: Check[A] | None, max_asks: int,
-        asking: Mapping[str, Any],
+        self, output: type[A], prompt: str | None, *, check: Check[A] | None, max_asks: int,
+        asking: Mapping[str, Any], send: Callable[[Question], Logic[Reply]] = sent,
     ) -> Logic[A]:  # fmt: skip
         question = replace(self._question(prompt, asking), form=form_of(output))
         return asked(
-            question, _typed_answer(output, check), what=output.__name__, max_asks=max_asks
+            question,
+            _typed_answer(output, check),
+            what=output.__name__,
+            max_asks=max_asks,
+            send=send,
         )
 
     def _plain(
@@ -190,7 +214,7 @@ class LLM:
     def _model(self) -> str:
         if settings().llm_model:
             return settings().llm_model
-        if self._answer is not None:
+        if self._performer.answer is not None:
             return "model-under-test"
         raise NotConfigured(
             "ctx.llm does not know which model to ask: set ONWARD_LLM_MODEL, or give model=... with the question; "
@@ -198,35 +222,10 @@ class LLM:
         )
 
     def _run(self, logic: Logic[T]) -> T:
-        return drive(logic, self._perform)
+        return drive(logic, self._performer.perform)
 
     async def _arun(self, logic: Logic[T]) -> T:
-        return await adrive(logic, self._aperform)
-
-    def _perform(self, action: Action) -> Any:
-        match action:
-            case Send(question) if self._answer is not None:
-                return stand_in(self._answer, question)
-            case Send(question):
-                return self._sdk(question).send(question)
-            case Accept(reply):
-                return reply.taken.accept()
-            case Reject(reply, reason):
-                return reply.taken.reject(reason)
-            case Invoke(tool, request, name):
-                return self._ctx.call(tool, request, name=name)
-
-    async def _aperform(self, action: Action) -> Any:
-        match action:
-            case Send(question) if self._answer is None:
-                return await self._sdk(question).asend(question)
-            case Invoke(tool, request, name):
-                return await self._ctx.acall(tool, request, name=name)
-            case _:
-                return self._perform(action)
-
-    def _sdk(self, question: Question) -> Sdk:
-        return Sdk(self._ctx, question.provider)
+        return await adrive(logic, self._performer.aperform)
 
 
 def _typed_answer(output: type[A], check: Check[A] | None) -> Read[A]:

@@ -5,6 +5,7 @@ Retries of the SDKs are off: the recorder knows what may be sent again, and when
 
 import inspect
 import os
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
@@ -13,15 +14,17 @@ from typing import Any
 
 from models.settings import settings
 from tasks.context import Context
-from tasks.errors import final_cause
-from tasks.llm import chat, claude
+from tasks.errors import CallPostponed, final_cause
+from tasks.llm import chat, claude, responses
+from tasks.llm.asking import Forgotten
 from tasks.llm.errors import NotConfigured
 from tasks.llm.events import Deltas
 from tasks.llm.values import Question, Reply, Unrecorded
-from tasks.recorder import CallOptions, Told, asking
+from tasks.recorder import CallOptions, Told, asking, of
 
 #: Where a provider's key is looked for when ``ONWARD_LLM_KEY`` names no secret.
 _USUAL_KEYS = {"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY"}
+_NOT_FOUND = 404
 _NO_KEY = "none"  #: for endpoints of one's own, which want none
 
 
@@ -59,6 +62,30 @@ class Sdk:
                 raise _ours(error) from error
         return self._reply(answer, told)
 
+    def begin(self, question: Question) -> Reply:
+        """Have it answered in the background."""
+        with asking(_options(question)) as told:
+            try:
+                with self.client(async_=False) as client:
+                    create = client.responses.create
+                    asked = _known(create, responses.payload(question), question)
+                    answer = create(**asked)
+            except Exception as error:
+                raise _ours(error) from error
+        return responses.reply(answer.model_dump(), told.incoming or Unrecorded())
+
+    def poll(self, question: Question, response_id: str) -> Reply:
+        """How a background answer stands."""
+        with asking(_options(question)) as told:
+            try:
+                with self.client(async_=False) as client:
+                    answer = client.responses.retrieve(response_id)
+            except Exception as error:
+                if getattr(error, "status_code", None) == _NOT_FOUND:
+                    raise Forgotten(response_id) from error
+                raise _ours(error) from error
+        return responses.reply(answer.model_dump(), told.incoming or Unrecorded())
+
     def client(self, *, async_: bool) -> Any:
         """The SDK's client for one question, over connections that the process keeps."""
         return _client(self.ctx, self.provider, async_=async_)
@@ -67,6 +94,17 @@ class Sdk:
         plain = answer if isinstance(answer, Mapping) else answer.model_dump()
         reply: Reply = _wire(self.provider).reply(plain, told.incoming or Unrecorded())
         return reply
+
+
+def park(ctx: Context, delay: float, *, why: str) -> None:
+    """Send the step back for a while; where no run is, wait here."""
+    recorder = of(ctx)
+    if recorder is None:
+        time.sleep(delay)
+        return
+    raise recorder.ledger.note(
+        CallPostponed(f"Step {ctx.step_key!r} of run {ctx.run_id} waits: {why}.", delay=delay)
+    )
 
 
 def _wire(provider: str) -> Any:
@@ -81,8 +119,11 @@ def _create(provider: str, client: Any) -> Callable[..., Any]:
 
 
 def _arguments(create: Callable[..., Any], question: Question) -> dict[str, Any]:
+    return _known(create, _wire(question.provider).payload(question), question)
+
+
+def _known(create: Callable[..., Any], asked: dict[str, Any], question: Question) -> dict[str, Any]:
     """What the SDK is called with: parameters that it does not know go into the body as they are."""
-    asked: dict[str, Any] = _wire(question.provider).payload(question)
     known = inspect.signature(create).parameters
     unknown = {name: asked.pop(name) for name in [*asked] if name not in known}
     if unknown:

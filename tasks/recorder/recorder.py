@@ -4,28 +4,28 @@ A transport hands a request in and drives the exchange: the exchange itself does
 same for threads and for asyncio.
 """
 
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
-from typing import Any, TypeAlias
 from dataclasses import replace
+from typing import Any
 
+from models.failpoints import FailPoint, failpoint
 from models.journal import calls
 from models.journal.call_values import History, Place, RecordedCall, Reservation, Verdict
 from models.journal.effect_values import Sender
 from models.journal.errors import JournalError
 from models.journal.values import Claimed
-from models.failpoints import FailPoint, failpoint
 from models.redaction import redact as redact_secrets
 from models.states import BlockReason
 from tasks import patience
 from tasks.effects import Ledger
 from tasks.errors import AnswerIncomplete, AttemptLost, CallPostponed, EffectBlocked, Stop
 from tasks.recorder import scopes
+from tasks.recorder.driving import Steps, adrive, drive
 from tasks.recorder.money import Purse
 from tasks.recorder.options import CallOptions
-from tasks.recorder.values import Arrived, Incoming, Order, Outgoing, Send, Wait
+from tasks.recorder.values import Arrived, Incoming, Outgoing, Send
 
-Steps: TypeAlias = Generator[Order, Arrived | None, Incoming]
 _REFRESHED = "/refreshed:"  #: scope of what was read again in place of an older record
 
 
@@ -213,29 +213,3 @@ class Recorder:
             f"{len(left)} recorded answers were not asked for again, the first at position {first.position} of "
             f"scope {first.scope!r}"
         )
-
-
-def drive(steps: Steps, send: Callable[[Send], Arrived]) -> Incoming:
-    """Carry out what an exchange orders, on this thread."""
-    import time  # noqa: PLC0415
-    answer: Arrived | None = None
-    try:
-        order = next(steps)
-        while True:
-            try:
-                match order:
-                    case Wait(seconds):
-                        time.sleep(seconds)
-                        answer = None
-                    case Send():
-                        with scopes.sending():
-                            answer = send(order)
-            except BaseException as error:
-                order = steps.throw(error)
-            else:
-                order = steps.send(answer)
-    except StopIteration as end:
-        incoming: Incoming = end.value
-        return incoming
-    finally:
-        steps.close()

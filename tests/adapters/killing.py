@@ -1,6 +1,7 @@
 """One step, as it stands, in a workflow for each recorded call after which its worker is killed."""
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,15 @@ CALLS = 3
 AFTER = ("each", *(str(number) for number in range(1, CALLS + 1)))
 
 
-def killed_after_each_call(label: str, answer: Step[..., Any]) -> None:
+def killed_after_each_call(
+    label: str, answer: Step[..., Any], *, when: Sequence[str] = AFTER
+) -> None:
     """Workflows ``LABEL-1`` and so on, killed when that call is recorded, and ``LABEL-each``, at each of them."""
 
     def plan(question: str) -> Canvas:
         return answer.s(question)
 
-    for after in AFTER:
+    for after in when:
         workflow(f"{label}-{after}", version="1", steps=[answer])(plan)
     choose_with(_choose)
 

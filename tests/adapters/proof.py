@@ -19,17 +19,17 @@ class Desk:
     world: World
     models: ModelService
 
-    def check(self, label: str, after: str) -> None:
+    def check(self, label: str, after: str, *, step_key: str = "answer") -> None:
         """Run the agent once, killed after that call, and count."""
         order = f"{label}-{after}-order"
         self._script(order)
         run_id = self.world.start(f"{label}-{after}", question=f"Where is {order}?")
         self.world.wait_run(run_id, timeout=60.0)
 
-        assert self.world.value(run_id, "answer") == ANSWER
+        assert self.world.value(run_id, step_key) == ANSWER
         deaths = CALLS if after == "each" else 1
-        assert self.world.attempts(run_id) == {"answer": 1 + deaths}
-        assert recorded(self.world.directory / "failpoints", f"{label}-{after}.answer") == CALLS
+        assert self.world.attempts(run_id) == {step_key: 1 + deaths}
+        assert recorded(self.world.directory / "failpoints", f"{label}-{after}.{step_key}") == CALLS
         assert [call.outcome for call in self.models.calls(order)] == ["answered"] * CALLS
         assert self.world.fx.effects(order) == 1
         assert self.world.fx.calls(order) == 1

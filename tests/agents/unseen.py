@@ -1,4 +1,4 @@
-"""Untracked steps that are sent to a worker of threads: by their own queue, and by a plan."""
+"""An untracked step whose own queue is a worker of threads'."""
 
 from tasks import Context, step, workflow
 from tasks.canvas import Canvas
@@ -11,17 +11,6 @@ def scrape(ctx: Context) -> str:
     return "scraped"
 
 
-@step(untracked=True)
-def astray(ctx: Context) -> str:
-    note(ctx)
-    return "done"
-
-
 @workflow("scraping", version="1")
 def scraping() -> Canvas:
     return scrape.s()
-
-
-@workflow("straying", version="1")
-def straying() -> Canvas:
-    return astray.s().set(queue="llm")

@@ -32,7 +32,9 @@ def world(
     make_world: Callable[..., AbstractContextManager[World]], service: ModelService
 ) -> Iterator[World]:
     env = {"ONWARD_LLM_URL": service.url}
-    with make_world(agents="tests.agents.waiting,tests.agents.unseen", env=env) as world:
+    with make_world(
+        agents=",".join(f"tests.agents.{name}" for name in ("waiting", "unseen", "astray")), env=env
+    ) as world:
         world.cluster.recovery()
         yield world
 

@@ -1,10 +1,103 @@
-"""The real framework in a real worker; and what it refuses."""
+"""Agents of the real SDK: killed in a real worker, and refused."""
+
+import asyncio
 
 import pytest
+from agents import Agent, OpenAIChatCompletionsModel, Runner, UserError, function_tool
 
+from examples.adapters.desk import look_up, open_ticket
+from tasks import Context
+from tasks.adapters.openai_agents import as_function_tool, run_config
+from tasks.adapters.openai_sdk import async_openai_client
+from tasks.errors import UndeclaredEffect
 from tests.adapters.proof import AFTER, Desk
+from tests.support.models import Answer, ModelService
 
 
 @pytest.mark.parametrize("after", AFTER)
 def test_killed_after_a_recorded_call_asks_nothing_twice(desk: Desk, after: str) -> None:
     desk.check("openai-agents", after)
+
+
+def test_streams_of_chat_completions_are_recorded_too(desk: Desk) -> None:
+    desk.check("openai-agents-streamed", "each", step_key="streamed")
+
+
+def send_mail(to: str) -> str:
+    """Send a mail."""
+    raise AssertionError("sent")
+
+
+@pytest.fixture
+def ctx(models: ModelService, monkeypatch: pytest.MonkeyPatch) -> Context:
+    monkeypatch.setenv("OPENAI_BASE_URL", models.url)
+    return Context.for_test(call=lambda _tool, request: request.model_dump())
+
+
+def _agent(*tools: object) -> Agent[None]:
+    return Agent(name="desk", model="gpt-5", tools=list(tools))
+
+
+def test_an_undeclared_tool_is_refused_before_the_first_request(
+    ctx: Context, models: ModelService
+) -> None:
+    agent = _agent(function_tool(look_up), function_tool(send_mail))
+
+    with pytest.raises(UndeclaredEffect) as refused:
+        Runner.run_sync(agent, "write to ada", run_config=run_config(ctx, pure={"look_up"}))
+
+    assert "'send_mail'" in str(refused.value)
+    assert "as_function_tool(ctx, YourTool())" in str(refused.value)
+    assert models.count() == 0
+
+
+async def _streamed(agent: Agent[None], ctx: Context) -> None:
+    async for _ in Runner.run_streamed(agent, "hi", run_config=run_config(ctx)).stream_events():
+        pass
+
+
+def test_it_is_refused_in_a_stream_too(ctx: Context, models: ModelService) -> None:
+    with pytest.raises(UndeclaredEffect):
+        asyncio.run(_streamed(_agent(function_tool(send_mail)), ctx))
+    assert models.count() == 0
+
+
+def test_an_agent_that_is_a_tool_inherits_the_recorder(ctx: Context, models: ModelService) -> None:
+    inner = _agent(function_tool(send_mail))
+    outer = _agent(inner.as_tool("ask_the_other", "Asks the other one."))
+    models.script(
+        "please", Answer(tool_calls=({"name": "ask_the_other", "arguments": {"input": "write"}},))
+    )
+
+    with pytest.raises(UndeclaredEffect, match="send_mail"):
+        Runner.run_sync(outer, "please", run_config=run_config(ctx, pure={"ask_the_other"}))
+
+
+def test_a_model_object_of_the_agents_own_is_refused(ctx: Context, models: ModelService) -> None:
+    own = OpenAIChatCompletionsModel("gpt-5", async_openai_client(ctx))
+    agent = Agent(name="desk", model=own)
+
+    with pytest.raises(UserError, match="would not be recorded"):
+        Runner.run_sync(agent, "hello", run_config=run_config(ctx))
+
+    assert models.count() == 0
+
+
+def test_arguments_that_do_not_fit_are_told_to_the_model(
+    ctx: Context, models: ModelService
+) -> None:
+    agent = _agent(as_function_tool(ctx, open_ticket))
+    wrong, right = {"order": "o-1"}, {"order": "o-1", "text": "lost"}
+    name = "desk_open_ticket"
+    models.script(
+        "o-1",
+        Answer(tool_calls=({"name": name, "arguments": wrong},)),
+        Answer(tool_calls=({"name": name, "arguments": right},)),
+        "done",
+    )
+
+    run = Runner.run_sync(agent, "o-1", run_config=run_config(ctx))
+
+    assert run.final_output == "done"
+    assert "invalid arguments" in models.calls("o-1")[1].text
+    assert models.rejected() == []

@@ -1,10 +1,118 @@
-"""The real framework in a real worker; and what it refuses."""
+"""Agents of the real framework: killed in a real worker, and refused."""
+
+import asyncio
+from collections.abc import Iterator
 
 import pytest
+from pydantic_ai import Agent, UserError
+from pydantic_ai.models.test import TestModel
 
+from examples.adapters.desk import Ticket, look_up, open_ticket
+from tasks import Context
+from tasks.adapters.pydantic_ai import PURE_TOOL, durable, onward_model, toolset
+from tasks.errors import CallNameNeeded, UndeclaredEffect
 from tests.adapters.proof import AFTER, Desk
+from tests.support.models import Answer, ModelService
 
 
 @pytest.mark.parametrize("after", AFTER)
 def test_killed_after_a_recorded_call_asks_nothing_twice(desk: Desk, after: str) -> None:
     desk.check("pydantic-ai", after)
+
+
+def test_streams_over_a_client_of_the_agents_own_are_recorded_too(desk: Desk) -> None:
+    desk.check("pydantic-ai-streamed", "each", step_key="streamed")
+
+
+def send_mail(to: str) -> str:
+    """Send a mail."""
+    raise AssertionError("sent")
+
+
+@pytest.fixture
+def ctx(models: ModelService, monkeypatch: pytest.MonkeyPatch) -> Iterator[Context]:
+    monkeypatch.setenv("OPENAI_BASE_URL", models.url)
+    yield Context.for_test(call=lambda _tool, request: request.model_dump())
+
+
+def test_an_undeclared_tool_is_refused_before_the_first_request(
+    ctx: Context, models: ModelService
+) -> None:
+    agent = Agent("openai-chat:gpt-5", tools=[look_up, send_mail])
+
+    with durable(ctx, agent, pure={"look_up"}), pytest.raises(UndeclaredEffect) as refused:
+        agent.run_sync("write to ada")
+
+    assert "'send_mail'" in str(refused.value)
+    assert "as_function_tool(ctx, YourTool())" in str(refused.value)
+    assert models.count() == 0
+
+
+async def _streamed(agent: Agent[None, str]) -> None:
+    async with agent.run_stream("write to ada"):
+        pass
+
+
+def test_it_is_refused_in_a_stream_too(ctx: Context, models: ModelService) -> None:
+    agent = Agent("openai-chat:gpt-5", tools=[send_mail])
+
+    with durable(ctx, agent), pytest.raises(UndeclaredEffect):
+        asyncio.run(_streamed(agent))
+
+    assert models.count() == 0
+
+
+def test_a_tool_is_declared_pure_where_it_is_registered(ctx: Context, models: ModelService) -> None:
+    agent = Agent("openai-chat:gpt-5")
+    agent.tool_plain(metadata=PURE_TOOL)(look_up)
+    models.script("hello", "hello yourself")
+
+    with durable(ctx, agent):
+        assert agent.run_sync("hello").output == "hello yourself"
+
+
+def test_arguments_that_do_not_fit_are_told_to_the_model(
+    ctx: Context, models: ModelService
+) -> None:
+    agent = Agent("openai-chat:gpt-5")
+    wrong, right = {"order": "o-1"}, {"order": "o-1", "text": "lost"}
+    name = "desk_open_ticket"
+    models.script(
+        "o-1",
+        Answer(tool_calls=({"name": name, "arguments": wrong},)),
+        Answer(tool_calls=({"name": name, "arguments": right},)),
+        "done",
+    )
+
+    with durable(ctx, agent):
+        run = agent.run_sync("o-1", toolsets=[toolset(ctx, open_ticket)])
+
+    assert run.output == "done"
+    assert "text" in models.calls("o-1")[1].text
+    assert models.rejected() == []
+
+
+def test_a_tool_call_without_an_id_of_the_providers_is_not_made(
+    ctx: Context, models: ModelService
+) -> None:
+    agent = Agent("openai-chat:gpt-5")
+    ticket = Ticket(order="o-1", text="lost").model_dump()
+    models.script(
+        "o-1", Answer(tool_calls=({"name": "desk_open_ticket", "arguments": ticket, "id": ""},))
+    )
+
+    with durable(ctx, agent), pytest.raises(CallNameNeeded, match="without an id"):
+        agent.run_sync("o-1", toolsets=[toolset(ctx, open_ticket)])
+
+
+def test_models_that_send_nothing_stay_what_they_are(ctx: Context) -> None:
+    agent = Agent("openai-chat:gpt-5")
+
+    answer = agent.run_sync("hello", model=onward_model(ctx, TestModel(custom_output_text="hi")))
+
+    assert answer.output == "hi"
+
+
+def test_an_agent_without_a_model_is_told_so(ctx: Context) -> None:
+    with pytest.raises(UserError, match="no model"), durable(ctx, Agent()):
+        pass

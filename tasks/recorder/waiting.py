@@ -1,0 +1,145 @@
+"""When an endpoint is not to be asked: its own word (Retry-After), its silence, and the limits set for it.
+
+What takes longer than a moment gives the step back: it holds no worker, no lease and no money, uses no attempt,
+and comes back at an instant of its own. Everybody in the cluster keeps away meanwhile.
+"""
+
+import hashlib
+import time
+from collections.abc import Generator
+
+from models.journal import endpoints
+from models.journal.call_values import EndpointStanding
+from models.messages import one_line
+from models.states import BlockReason
+from tasks import leaving
+from tasks.asking import WAIT_IN_PLACE
+from tasks.errors import CallPostponed, EffectBlocked, UndeclaredEffect
+from tasks.recorder import money, refusals
+from tasks.recorder.declared import Endpoint
+from tasks.recorder.dialects import as_object
+from tasks.recorder.recorder import Recorder
+from tasks.recorder.refusals import Denied, Elsewhere, Later, Withdrawn
+from tasks.recorder.values import Arrived, NoAnswer, Order, Outgoing, Wait
+
+_NAP = 0.5  #: seconds between two looks whether the worker is to leave
+_SPREAD, _SHARE = 5.0, 0.25  #: seconds, and part of a pause, over which those who waited come back
+
+
+def for_place(
+    recorder: Recorder, endpoint: Endpoint, *, tokens: int
+) -> Generator[Order, Arrived | None, None]:
+    """Wait for a place under the endpoint's limits, or send the step back when that takes long."""
+    _require_no_pause(recorder, endpoint)
+    wait = money.place_in_line(endpoint, tokens=tokens, at_most=WAIT_IN_PLACE)
+    if wait <= 0:
+        return
+    if wait > WAIT_IN_PLACE:
+        raise _postponed(recorder, endpoint, "its limit is reached", wait - WAIT_IN_PLACE / 2)
+    turn = time.monotonic() + wait
+    while (left := turn - time.monotonic()) > 0:
+        if leaving.is_leaving():
+            raise _postponed(recorder, endpoint, "its limit is reached", left)
+        yield Wait(min(left, _NAP))
+    _require_no_pause(recorder, endpoint)
+
+
+def _require_no_pause(recorder: Recorder, endpoint: Endpoint) -> None:
+    standing: EndpointStanding = recorder.written(lambda: endpoints.standing(endpoint.url))
+    if standing.wait > 0:
+        claimed = recorder.claimed
+        own = _part_of(f"{claimed.run_id}:{claimed.step_key}:{claimed.token}") * standing.spread
+        since = f", since {standing.since:%Y-%m-%d %H:%M:%S}Z" if standing.since else ""
+        raise _postponed(
+            recorder, endpoint, f"{standing.reason or 'it asked to be left alone'}{since}",
+            standing.wait + own,
+        )  # fmt: skip
+
+
+def _part_of(seed: str) -> float:
+    """From 0 to 1: the same for one claim, spread evenly over many."""
+    drawn = hashlib.blake2b(seed.encode("utf-8", "surrogatepass"), digest_size=4).digest()
+    return int.from_bytes(drawn) / 0xFFFFFFFF
+
+
+def after_read(recorder: Recorder, endpoint: Endpoint, arrived: Arrived) -> None:
+    """Raises what sends the step back when the one who was read from asks to be left alone."""
+    if (later := refusals.of_read(arrived)) is not None:
+        raise _paused(recorder, endpoint, later)
+
+
+def after_success(endpoint: Endpoint) -> None:
+    """It answers: what was held against it is forgotten."""
+    if endpoints.standing(endpoint.url).since is not None:
+        endpoints.clear(endpoint.url)
+
+
+def after_refusal(
+    recorder: Recorder, endpoint: Endpoint, request: Outgoing, arrived: Arrived
+) -> None:
+    """Raises what an answer without success means for the run; nothing when the body is to hear of it."""
+    step = f"Step {recorder.claimed.step_key!r} of run {recorder.claimed.run_id}"
+    match refusals.of_model(arrived, request.url):
+        case Later() as later:
+            raise _paused(recorder, endpoint, later)
+        case Withdrawn(reason):
+            raise EffectBlocked(
+                f"{step} asks {endpoint.url} for model {_model(request)}, which it does not serve ({reason}). No other "
+                f"model is asked in its place. Name one that is served, or bring it back, then `onward runs resume`.",
+                reason=BlockReason.LLM_UNAVAILABLE,
+            )
+        case Denied(reason):
+            raise EffectBlocked(
+                f"{step} asks {endpoint.url} for model {_model(request)}, and its credentials are not accepted "
+                f"({reason}): {_secrets(recorder, request)}. Correct it where the workers find it, then `onward runs "
+                f"resume`.",
+                reason=BlockReason.LLM_UNAVAILABLE,
+            )
+        case Elsewhere(url):
+            raise UndeclaredEffect(
+                f"{step} asked {endpoint.url}, which sends its requests on to {url}: that host is not declared, and "
+                f"the request holds credentials, so it was not followed. Declare it: "
+                f"tasks.llm.declare_endpoint(...), and use it as the base URL."
+            )
+        case _:
+            return
+
+
+def unreachable(recorder: Recorder, endpoint: Endpoint, lost: NoAnswer) -> CallPostponed:
+    """What sends the step back when no answer came."""
+    said = one_line(f"{type(lost.cause).__name__}: {lost.cause}", limit=200)
+    return _paused(recorder, endpoint, Later(None, f"unreachable: {said}"))
+
+
+def _paused(recorder: Recorder, endpoint: Endpoint, later: Later) -> CallPostponed:
+    if later.seconds is None:
+        delay = recorder.written(lambda: endpoints.strike(endpoint.url, reason=later.reason))
+    else:
+        seconds = later.seconds
+        spread = max(_SPREAD, _SHARE * seconds)
+        delay = recorder.written(
+            lambda: endpoints.pause(
+                endpoint.url, seconds=seconds, spread=spread, reason=later.reason
+            )
+        )
+    return _postponed(recorder, endpoint, later.reason, float(delay))
+
+
+def _postponed(
+    recorder: Recorder, endpoint: Endpoint, why: str, delay: float
+) -> CallPostponed:
+    return CallPostponed(
+        f"Step {recorder.claimed.step_key!r} waits for {endpoint.url} ({why}): it comes back in {delay:.1f} s, "
+        f"without holding a worker and without using an attempt.",
+        delay=delay,
+    )
+
+
+def _model(request: Outgoing) -> str:
+    return repr(as_object(request.body).get("model", "unknown"))
+
+
+def _secrets(recorder: Recorder, request: Outgoing) -> str:
+    redacted = tuple((name, recorder.redact(value)) for name, value in request.headers)
+    names = refusals.names_of_secrets(redacted)
+    return f"secret {', '.join(names)}" if names else "they are in no secret that Onward knows"
