@@ -8,7 +8,8 @@ flags pass, and so do page tokens, ids, placeholders and references.
 import re
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Set
-from dataclasses import fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
+from functools import lru_cache
 from typing import Any
 
 from pydantic import BaseModel, SecretBytes, SecretStr
@@ -73,10 +74,10 @@ _LOOKS = [
     (begin, re.compile(rf"{re.escape(begin)}(?<![A-Za-z0-9_-]{re.escape(begin)}){rest}"))
     for begin, rest in _BEGINNINGS.items()
 ] + [(begin, re.compile(re.escape(begin) + rest)) for begin, rest in _ANYWHERE.items()]
-#: Parts of names, in canonical JSON.
-_SUSPECT = re.compile(
-    r"(?i)pass|pwd|secret|key|token|credential|authori|cookie|bearer|jwt|connection"
-)
+#: Parts of names that may be a credential's.
+_SUSPECT = (
+    "pass", "pwd", "secret", "key", "token", "credential", "authori", "cookie", "bearer", "jwt", "connection",
+)  # fmt: skip
 _DEEPEST = 100  #: containers within containers; the journal refuses more
 
 
@@ -86,15 +87,24 @@ class CredentialRefused(OnwardError):
     error_type = "credential_refused"
 
 
+@dataclass(frozen=True, slots=True)
+class _Allowed:
+    """What may look like a credential."""
+
+    names: frozenset[str]
+    values: Set[object]
+
+
 def refuse_credentials(
-    structure: object, allowed: Collection[str] = (), *, subject: str = "the input"
-) -> None:
+    structure: object, allowed: Collection[str] = (), *, subject: str = "the input",
+    checked: Set[object] = frozenset(),
+) -> None:  # fmt: skip
     """Raise ``CredentialRefused`` for the first field that looks like a credential, without its value.
 
-    ``allowed``: names of fields, or dotted paths from the top, that are none. What this process knows as
-    the value of a secret is refused even there.
+    ``allowed``: names of fields, or dotted paths from the top, that are none; ``checked``: values that have passed
+    elsewhere. What this process knows as the value of a secret is refused even there.
     """
-    for steps, why in _suspects(structure, (), frozenset(allowed), name=None):
+    for steps, why in _suspects(structure, (), _Allowed(frozenset(allowed), checked), name=None):
         field = ".".join(step for step in steps if type(step) is str) or "field"
         raise CredentialRefused(
             f"{subject}: {path_of(steps)} looks like a credential ({why}), and what is submitted is recorded. "
@@ -104,9 +114,22 @@ def refuse_credentials(
         )
 
 
+def values_in(structure: Any) -> Iterator[object]:
+    """Every text and number of a structure."""
+    if isinstance(structure, Mapping):
+        for item in structure.values():
+            yield from values_in(item)
+    elif isinstance(structure, list | tuple | set | frozenset):
+        for item in structure:
+            yield from values_in(item)
+    elif isinstance(structure, str | bytes | int | float):
+        yield structure
+
+
 def is_suspect(text: str) -> bool:
     """Whether canonical JSON may hold a credential, at a glance."""
-    return _SUSPECT.search(text) is not None or _is_secret_text(text)
+    small = text.lower()
+    return any(part in small for part in _SUSPECT) or _is_secret_text(text)
 
 
 def is_credential(value: object, name: str | None = None) -> bool:
@@ -122,7 +145,7 @@ def is_credential_name(name: str) -> bool:
 
 
 def _suspects(
-    value: Any, steps: tuple[object, ...], allowed: Set[str], *, name: str | None
+    value: Any, steps: tuple[object, ...], allowed: _Allowed, *, name: str | None
 ) -> Iterator[tuple[tuple[object, ...], str]]:
     """Where something looks like a credential, and why. ``name``: of the field that it is in."""
     if isinstance(value, Secret) or value is None or len(steps) > _DEEPEST:
@@ -130,7 +153,8 @@ def _suspects(
     if isinstance(value, SecretStr | SecretBytes):
         yield steps, "its type"
     elif isinstance(value, str | bytes | int | float):
-        why = _why(value, name, is_allowed=_is_allowed(steps, allowed))
+        passes = value in allowed.values or _is_allowed(steps, allowed.names)
+        why = _why(value, name, is_allowed=passes)
         if why:
             yield steps, why
     elif (named := _fields_of(value)) is not None:
@@ -141,7 +165,7 @@ def _suspects(
 
 
 def _in_mapping(
-    value: Mapping[Any, Any], steps: tuple[object, ...], allowed: Set[str]
+    value: Mapping[Any, Any], steps: tuple[object, ...], allowed: _Allowed
 ) -> Iterator[tuple[tuple[object, ...], str]]:
     for key, item in value.items():
         if type(key) is str and _is_secret_text(key):
@@ -195,6 +219,7 @@ def _fits(value: str | float, kind: str) -> bool:
     return len(value.split()) <= 2
 
 
+@lru_cache(maxsize=4096)
 def _kind(name: str) -> str | None:
     words = _NO_LETTER.sub(" ", _HUMP.sub(" ", name)).lower().strip()
     if any(_ends(words, end) for end in _PASSWORDS):

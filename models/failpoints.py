@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class FailPoint(StrEnum):
-    """Where things can be cut. P: instants of a step. E: of an effect in its body. L: of a model call. S: of a sweep."""
+    """Where things can be cut. P: of a step. E: of an effect in its body. L: of a model call. S: of a sweep."""
 
     P0 = "P0"  #: message received, claim not committed
     P1 = "P1"  #: claim committed, body not entered

@@ -131,6 +131,11 @@ def undo_key(key: str) -> str:
     return _join([key, "", "undo"], str)
 
 
+def reread_key(key: str, number: int) -> str:
+    """The key of something that was read again, the ``number``-th time, because its record was too old."""
+    return _join([key, "", f"read {number:d}"], str)
+
+
 def task_id(run_id: str, step_key: str, attempt: int) -> str:
     """``run-...:read:1``: the Celery task id of one attempt; readable, and safe in an address."""
     return _join([run_id, step_key, f"{attempt:d}"], lambda part: _escape(part, _TASK_SAFE, "="))

@@ -105,8 +105,8 @@ def submit(
     """Submit a run with ``input`` as a mapping or as keyword arguments.
 
     The same ``key`` (or run id) and input give the same run again; with another input or budget this raises
-    ``SubmissionConflict`` and submits nothing. A batch that does not exist yet is made. ``budget`` is what this
-    run may spend, in place of its workflow's own.
+    ``SubmissionConflict`` and submits nothing. A batch that does not exist yet is made. ``budget`` is this run's,
+    in place of its workflow's own.
     """
     given = {**(input or {}), **arguments}
     prepared = starting.prepare(

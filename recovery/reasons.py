@@ -27,6 +27,7 @@ class BranchFacts:
     error: str | None
     progress: str | None = None
     untracked: bool = False
+    error_type: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,6 +132,7 @@ _URGENCY = (
     "unknown",
     "stale",
     "retry",
+    "endpoint",
     "scheduled",
     "waiting",
     "failed",
@@ -270,7 +272,14 @@ def _unasked(branch: BranchFacts) -> Reason:
     )  # fmt: skip
 
 
+#: What a step that gave its place up waits for, by the error it left: its text says for whom, and since when.
+_WAITING_FOR = {"call_postponed": "endpoint", "throttled": "scheduled"}
+
+
 def _of_pending(branch: BranchFacts, step: str, served: Collection[str]) -> Reason:
+    if branch.due_in > 0 and branch.error_type in _WAITING_FOR:
+        word = _WAITING_FOR[branch.error_type]
+        return Reason(word, f"{step} goes on in {branch.due_in:.0f} s: {branch.error}")
     if branch.due_in > 0 and branch.failures:
         return Reason(
             "retry", f"{step} is tried again in {branch.due_in:.0f} s after {branch.failures} failures: "

@@ -99,7 +99,7 @@ def _facts(row: database.Row) -> BranchFacts:
     return BranchFacts(
         step_key=row[5], state=row[6], missing=row[7], queue=row[8], attempt=row[9], failures=row[10],
         due_in=row[11], lease_left=row[12], held_for=row[13], worker=row[14], publications=row[15],
-        block_reason=row[16], error=row[17], progress=shown, untracked=row[21],
+        block_reason=row[16], error=row[17], progress=shown, untracked=row[21], error_type=row[22],
     )  # fmt: skip
 
 

@@ -1,6 +1,7 @@
 """What an agent is written with. Importing it imports neither Celery nor a database driver."""
 
 from tasks import shadowing as _shadowing  # noqa: F401 - first: it refuses what the others would meet
+from tasks.budgets import Budget
 from tasks.canvas import group
 from tasks.context import Context
 from tasks.secrets import Secret
@@ -8,7 +9,9 @@ from tasks.tools import (
     Absent,
     Effect,
     Found,
+    Freshness,
     NotSent,
+    Read,
     Refused,
     Tool,
     Unanswered,
@@ -19,10 +22,13 @@ from tasks.workflow import Then, step, workflow
 
 __all__ = [
     "Absent",
+    "Budget",
     "Context",
     "Effect",
     "Found",
+    "Freshness",
     "NotSent",
+    "Read",
     "Refused",
     "Secret",
     "Then",

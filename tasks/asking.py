@@ -3,8 +3,10 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, TypeVar
 
+from models.ids import reread_key
 from models.journal import effects, throttle
 from models.journal.effect_values import Holder, Intent, Recorded, Sender, Standing
 from models.messages import describe
@@ -12,7 +14,8 @@ from models.settings import settings
 from tasks import leaving, patience
 from tasks.calling import Answered, Call, Raised
 from tasks.errors import EffectPostponed, Stop
-from tasks.tool_base import Tool, Unanswered
+from tasks.recorder.options import Freshness
+from tasks.tool_base import Read, Tool, Unanswered
 from tasks.tool_requests import Asked
 
 WAIT_IN_PLACE = 30.0  #: seconds for a place under a rate limit; a longer wait holds no worker
@@ -29,7 +32,17 @@ class Attempt:
     sender: Sender
     require_trust: Callable[[], object]
     note: Callable[[Stop], Stop]  #: remembers a stop before anything else can go wrong
-    before_effect: Callable[[], object] = lambda: None  #: raises where a new effect would rest on other answers
+    before_effect: Callable[[], object] = lambda: (
+        None
+    )  #: raises where a new effect would rest on other answers
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What one reading asks for in place of what its tool declares."""
+
+    freshness: Freshness | None = None
+    max_age: timedelta | None = None
 
 
 class Asking:
@@ -109,11 +122,15 @@ class Reading(Asking):
     An answer is given again to the same request only: another one is asked, since asking is harmless.
     """
 
+    wanted = Wanted()
+    read: Read[Any] | None = None  #: what came of it
+
     def perform(self) -> Any:
         self._attempt.require_trust()
-        recalled = self._recalled()
-        if isinstance(recalled, Recorded):
-            return self._load(recalled)
+        recalled = self._newest()
+        if recalled is not None:
+            self.read = Read(self._load(recalled), True, recalled.age, self._is_old(recalled))
+            return self.read.value
         self._wait_for_place()
         call = Call(self._execute, check=self._attempt.require_trust, late=lambda _: None)
         try:
@@ -131,6 +148,7 @@ class Reading(Asking):
                         intent, self._claimed, self._attempt.sender, result=text
                     )
                 )
+                self.read = Read(result, False, 0.0, False)
                 return result
             case Raised(error):
                 raise self._as_failure(error) from error
@@ -138,6 +156,30 @@ class Reading(Asking):
                 raise Unanswered(
                     f"{self._what} gave no answer within {self._tool.promise.timeout:g} s"
                 )
+
+    def _newest(self) -> Recorded | None:
+        """What is on record and young enough; where it is too old, the key under which to record anew."""
+        found = self._recalled()
+        if not isinstance(found, Recorded) or self._freshness is not Freshness.REFETCH:
+            return found if isinstance(found, Recorded) else None
+        first, number = self._key, 0
+        while isinstance(found, Recorded):
+            newest, number = found, number + 1
+            self._key = reread_key(first, number)
+            found = self._recalled()
+        return None if newest.age > self._max_age else newest
+
+    def _is_old(self, recorded: Recorded) -> bool:
+        return self._freshness is Freshness.MARK and recorded.age > self._max_age
+
+    @property
+    def _freshness(self) -> Freshness:
+        return self.wanted.freshness or self._tool.freshness
+
+    @property
+    def _max_age(self) -> float:
+        longest = self._tool.max_age if self.wanted.max_age is None else self.wanted.max_age
+        return longest.total_seconds()
 
     def _as_failure(self, error: BaseException) -> Exception:
         """An exit of the tool is not one of the worker, and a ``StopIteration`` would hang who awaits it."""

@@ -183,7 +183,7 @@ def amount(what: str, value: Amount | None) -> str:
         case "cost":
             return dollars(value)
         case "seconds":
-            return f"{float(value):,.0f} s"
+            return f"{float(value):,.1f} s".replace(".0 s", " s")
         case _:
             return f"{int(value):,} {what}"
 

@@ -3,12 +3,20 @@
 import logging
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Any, Literal, Protocol, Self, TypeVar
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeVar
 
 from models.ids import idempotency_key
+from models.states import EffectClass
+from tasks.budgets import Budget, RunBudget
 from tasks.direct import Answer, DirectCalls, DirectHttp
 from tasks.errors import CallRefused
-from tasks.tool_base import Tool
+from tasks.recorder.options import Freshness
+from tasks.tool_base import Read, Tool
+
+if TYPE_CHECKING:
+    from tasks.llm.llm import LLM
+    from tasks.llm.standing_in import AnswerWith
 
 _log = logging.getLogger("onward.step")
 
@@ -23,6 +31,14 @@ class Calls(Protocol):
     def call(self, tool: Tool[Any, Any], request: Any, *, name: str | None) -> Any: ...
 
     async def acall(self, tool: Tool[Any, Any], request: Any, *, name: str | None) -> Any: ...
+
+    def read(
+        self, tool: Tool[Any, Any], request: Any, *, name: str | None, wanted: dict[str, Any]
+    ) -> Read[Any]: ...
+
+    async def aread(
+        self, tool: Tool[Any, Any], request: Any, *, name: str | None, wanted: dict[str, Any]
+    ) -> Read[Any]: ...
 
     def enter_task(self) -> None: ...
 
@@ -44,11 +60,9 @@ class Http(Protocol):
 class Facilities(Protocol):
     """What a run offers beside calls and requests, made when first used."""
 
-    def llm(self, ctx: "Context") -> Any: ...
-
     def artifact(self, ctx: "Context") -> Any: ...
 
-    def budget(self, ctx: "Context") -> Any: ...
+    def budget(self, ctx: "Context") -> RunBudget: ...
 
 
 class Context:
@@ -65,6 +79,7 @@ class Context:
         "_facilities",
         "_http",
         "_llm",
+        "_llm_answer",
         "_log",
         "_report_progress",
         "_require_trust",
@@ -90,6 +105,8 @@ class Context:
         calls: Calls,
         http: Http | None = None,
         facilities: Facilities | None = None,
+        llm: "AnswerWith | None" = None,
+        budget: RunBudget | None = None,
         session: Callable[[], Any] | None = None,
         batch_id: str | None = None,
     ) -> None:
@@ -104,7 +121,9 @@ class Context:
         self._calls = calls
         self._http = http or DirectHttp()
         self._facilities = facilities
-        self._llm = self._budget = None
+        self._llm: LLM | None = None
+        self._llm_answer = llm
+        self._budget = budget
         self._artifact: Any = None
         self._session = session
         self._log: logging.LoggerAdapter[logging.Logger] | None = None
@@ -167,10 +186,12 @@ class Context:
         return self._http.scope(name)
 
     @property
-    def llm(self) -> Any:
-        """Typed questions to a model: ``ctx.llm.ask(Analysis, prompt=...)``."""
+    def llm(self) -> "LLM":
+        """Typed questions to a model: ``ctx.llm.ask(Analysis, prompt)``. See ``docs/llm.md``."""
         if self._llm is None:
-            self._llm = self._offered("llm").llm(self)
+            from tasks.llm import make  # noqa: PLC0415 - the SDKs are imported where they are used
+
+            self._llm = make(self, answer=self._llm_answer)
         return self._llm
 
     @property
@@ -185,7 +206,7 @@ class Context:
         return self._artifact
 
     @property
-    def budget(self) -> Any:
+    def budget(self) -> RunBudget:
         """What this run may spend, has spent and has left."""
         if self._budget is None:
             self._budget = self._offered("budget").budget(self)
@@ -198,6 +219,38 @@ class Context:
                 f"offers it."
             )
         return self._facilities
+
+    def read(
+        self,
+        tool: Tool[Request, Result],
+        request: Request,
+        *,
+        name: str | None = None,
+        freshness: Freshness | None = None,
+        max_age: timedelta | None = None,
+    ) -> Read[Result]:
+        """``call`` of a PURE tool, with word of how old its answer is.
+
+        ``freshness`` and ``max_age`` stand in place of what the tool declares: a later attempt is given the
+        recorded answer (REPLAY), is told that it is older than ``max_age`` (MARK), or asks again then (REFETCH).
+        """
+        _require_pure(tool)
+        wanted = {"freshness": freshness, "max_age": max_age}
+        return self._calls.read(tool, request, name=name, wanted=wanted)
+
+    async def aread(
+        self,
+        tool: Tool[Request, Result],
+        request: Request,
+        *,
+        name: str | None = None,
+        freshness: Freshness | None = None,
+        max_age: timedelta | None = None,
+    ) -> Read[Result]:
+        """``read`` for ``async def`` steps: the loop goes on meanwhile."""
+        _require_pure(tool)
+        wanted = {"freshness": freshness, "max_age": max_age}
+        return await self._calls.aread(tool, request, name=name, wanted=wanted)
 
     @property
     def session(self) -> Any:
@@ -251,13 +304,16 @@ class Context:
         call: Answer | None = None,
         http: Http | None = None,
         facilities: Facilities | None = None,
+        llm: "AnswerWith | None" = None,
+        budget: Budget | None = None,
         session: Callable[[], Any] | None = None,
     ) -> Self:
         """A context for calling a step directly: ``read(Context.for_test(), uri)``.
 
         Its lease is always trusted and progress goes nowhere unless you hand in functions. ``call(tool,
         request)`` answers in place of the tools; without it they are executed, and nothing is recorded.
-        ``http=DirectHttp(transport=...)`` answers requests; without it they are sent.
+        ``http=DirectHttp(transport=...)`` answers requests; without it they are sent. ``llm(question)`` answers
+        in place of the models: a text, or a value of the schema that was asked for.
         """
         return cls(
             run_id=run_id,
@@ -271,9 +327,19 @@ class Context:
             calls=DirectCalls(run_id, step_key, answer=call),
             http=http,
             facilities=facilities,
+            llm=llm,
+            budget=RunBudget.for_test(budget),
             session=session,
         )
 
 
 def _nothing(*_: Any) -> None:
     """Accepts whatever a real run would act on."""
+
+
+def _require_pure(tool: Tool[Any, Any]) -> None:
+    if tool.effect is not EffectClass.PURE:
+        raise CallRefused(
+            f"ctx.read takes tools that change nothing (effect = Effect.PURE); {tool.name} is {tool.effect}: use "
+            f"ctx.call. Nothing was sent."
+        )

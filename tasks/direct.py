@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import Any
 
 from tasks.ordering import Order
-from tasks.tool_base import Tool
+from tasks.tool_base import Read, Tool
 from tasks.tool_registry import require_recoverable
 
 #: Answers a call in a tool's place.
@@ -27,6 +27,16 @@ class DirectCalls:
 
     async def acall(self, tool: Tool[Any, Any], request: Any, *, name: str | None) -> Any:
         return await asyncio.to_thread(self._perform, tool, request, self._key(tool, name))
+
+    def read(
+        self, tool: Tool[Any, Any], request: Any, *, name: str | None, **_: object
+    ) -> Read[Any]:
+        return Read(self.call(tool, request, name=name), False, 0.0, False)
+
+    async def aread(
+        self, tool: Tool[Any, Any], request: Any, *, name: str | None, **_: object
+    ) -> Read[Any]:
+        return Read(await self.acall(tool, request, name=name), False, 0.0, False)
 
     def enter_task(self) -> None:
         self._order.enter()

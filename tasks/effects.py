@@ -18,7 +18,7 @@ from models.journal.errors import JournalError
 from models.journal.values import Claimed
 from models.states import BlockReason, EffectClass
 from tasks import patience
-from tasks.asking import Attempt, Reading
+from tasks.asking import Attempt, Reading, Wanted
 from tasks.errors import (
     AttemptLost,
     CallRefused,
@@ -29,7 +29,7 @@ from tasks.errors import (
 )
 from tasks.ordering import Order
 from tasks.sending import Sending
-from tasks.tool_base import Refused, Tool
+from tasks.tool_base import Read, Refused, Tool
 from tasks.tool_registry import require_recoverable, tools
 from tasks.tool_requests import Asked
 
@@ -44,9 +44,7 @@ class Ledger:
     ) -> None:
         self._claimed = claimed
         self._before_effect: Callable[[], object] = lambda: None
-        self._attempt = Attempt(
-            claimed, sender, require_trust, self.note, lambda: self._before_effect()
-        )
+        self._attempt = Attempt(claimed, sender, require_trust, self.note, self._look_before)
         self._order = Order(claimed.run_id, claimed.step_key)
         self._order.enter()
         self._thread = threading.get_ident()
@@ -67,6 +65,22 @@ class Ledger:
         """Ask once for what the outside world should do; its result, whoever recorded it."""
         return self._perform(tool, request, self._admit(tool, name))
 
+    def read(
+        self, tool: Tool[Any, Any], request: Any, *, name: str | None, wanted: dict[str, Any]
+    ) -> Read[Any]:
+        """``call`` of a tool that changes nothing; says whether its answer is an earlier one."""
+        return _require_read(
+            self._perform(tool, request, self._admit(tool, name), wanted=Wanted(**wanted))
+        )
+
+    async def aread(
+        self, tool: Tool[Any, Any], request: Any, *, name: str | None, wanted: dict[str, Any]
+    ) -> Read[Any]:
+        key = self._admit(tool, name)
+        return _require_read(
+            await asyncio.to_thread(self._perform, tool, request, key, wanted=Wanted(**wanted))
+        )
+
     async def acall(self, tool: Tool[Any, Any], request: Any, *, name: str | None) -> Any:
         """``call`` on another thread. Its place among the calls is taken here, where order is known."""
         return await asyncio.to_thread(self._perform, tool, request, self._admit(tool, name))
@@ -80,6 +94,9 @@ class Ledger:
     def before_effects(self, look: Callable[[], object]) -> None:
         """Look before an effect is sent that was not sent before; what that raises stops it."""
         self._before_effect = look
+
+    def _look_before(self) -> None:
+        self._before_effect()
 
     def enter_task(self) -> None:
         """The asyncio task that calls this is the body's own."""
@@ -111,9 +128,7 @@ class Ledger:
         except JournalError as error:
             return self.note(AttemptLost(str(error)))
         return (
-            self.note(self._cut_short(f"{', '.join(keys)} of an earlier attempt"))
-            if keys
-            else None
+            self.note(self._cut_short(f"{', '.join(keys)} of an earlier attempt")) if keys else None
         )
 
     def report_unasked(self) -> None:
@@ -181,12 +196,14 @@ class Ledger:
         with self._changed:
             self._refused = [key for key in self._refused if key not in passed]
 
-    def _perform(self, tool: Tool[Any, Any], request: Any, key: str) -> Any:
+    def _perform(
+        self, tool: Tool[Any, Any], request: Any, key: str, *, wanted: Wanted | None = None
+    ) -> Any:
         with self._changed:
             self.require_open(f"call of {tool.name}")
             self._in_flight += 1
         try:
-            return self._send(tool, request, key)
+            return self._send(tool, request, key, wanted)
         finally:
             self._end()
 
@@ -214,14 +231,17 @@ class Ledger:
             self._in_flight -= 1
             self._changed.notify_all()
 
-    def _send(self, tool: Tool[Any, Any], request: Any, key: str) -> Any:
+    def _send(self, tool: Tool[Any, Any], request: Any, key: str, wanted: Wanted | None) -> Any:
         kind = Reading if tool.effect is EffectClass.PURE else Sending
         asked = tool.asked(request)
         if asked.secrets:
             self._requests.append(asked)
         asking = kind(self._attempt, tool, asked, key=key)
+        if wanted is not None and isinstance(asking, Reading):
+            asking.wanted = wanted
         try:
-            return asking.perform()
+            value = asking.perform()
+            return asking.read if wanted is not None and isinstance(asking, Reading) else value
         except Stop as stop:
             raise self.note(stop) from stop.__cause__
         except (Refused, EffectExhausted):
@@ -256,3 +276,9 @@ class Ledger:
             f"An effect of step {self._claimed.step_key!r} may have happened: {why}. The outside world is asked "
             f"before anything is sent again."
         )
+
+
+def _require_read(found: Any) -> Read[Any]:
+    if isinstance(found, Read):
+        return found
+    raise AssertionError("only a tool that changes nothing is read")

@@ -30,6 +30,7 @@ from tasks import inputs, leaving, logs, pools, processes, registry, stored
 from tasks.context import Context
 from tasks.effects import Ledger
 from tasks.errors import EffectBlocked, Stop
+from tasks.facilities import OfRun
 from tasks.leases import Held, Keeper
 from tasks.outcomes import (
     Displaced,
@@ -42,6 +43,7 @@ from tasks.outcomes import (
 from tasks.paying import require_budget
 from tasks.progress import Progress
 from tasks.publishing import publish as send
+from tasks.recorder.recorder import Recorder
 from tasks.recording import Recording, judged, marks
 from tasks.step import BoundStep, Then
 from tasks.sticky import Budget
@@ -205,12 +207,13 @@ def _recorder(
 
 
 def _context(
-    bound: BoundStep, claimed: Claimed, held: Held, *, ledger: Ledger, transaction: Transaction
+    bound: BoundStep, claimed: Claimed, held: Held, *, recorder: Recorder, transaction: Transaction
 ) -> Context:
     return Context(
         run_id=claimed.run_id, batch_id=claimed.batch_id, workflow=bound.workflow, version=bound.version,
         step_key=claimed.step_key, attempt=claimed.attempt, require_trust=held.require_trust,
-        report_progress=Progress(claimed.lease), calls=ledger, session=transaction.session,
+        report_progress=Progress(claimed.lease), calls=recorder.ledger, http=recorder,
+        facilities=OfRun(claimed), session=transaction.session,
     )  # fmt: skip
 
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from models.journal.values import Claimed
+from tasks.budgets import RunBudget
 from tasks.context import Context
 
 
@@ -13,17 +14,12 @@ class OfRun:
 
     claimed: Claimed
 
-    def llm(self, ctx: Context) -> Any:
-        from tasks.llm import make  # noqa: PLC0415 - the SDKs are installed where they are used
-
-        return make(ctx)
-
     def artifact(self, ctx: Context) -> Any:
         from tasks.stored import make  # noqa: PLC0415 - few steps need them
 
         return make(ctx, self.claimed)
 
-    def budget(self, ctx: Context) -> Any:
-        from tasks.budgets import make  # noqa: PLC0415 - few steps ask
+    def budget(self, ctx: Context) -> RunBudget:  # noqa: ARG002 - its run is known
+        from tasks.paying import budget_of  # noqa: PLC0415 - few steps ask
 
-        return make(ctx, self.claimed)
+        return budget_of(self.claimed.run_id)

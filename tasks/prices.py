@@ -8,6 +8,7 @@ exact name wins, then the longest beginning.
 """
 
 import json
+import logging
 import os
 import tomllib
 from collections.abc import Mapping
@@ -20,8 +21,11 @@ from typing import Any
 from models.errors import OnwardError
 from models.messages import safe_repr, shorten
 from models.settings import settings
+from models.states import BlockReason
+from tasks.errors import EffectBlocked
 
 DEFAULT_MAX_OUTPUT = 4096  #: tokens of an answer that nothing else bounds
+_log = logging.getLogger("onward.prices")
 _MILLION = -6  #: as a power of ten
 _DIGITS = 60  #: no sum of prices a person writes is ever rounded at this length
 _FIELDS = ("input", "output", "call")
@@ -48,7 +52,7 @@ class Price:
         with localcontext() as exact:
             exact.prec = _DIGITS
             tokens = tokens_in * self.input + tokens_out * self.output
-            return self.call + tokens.scaleb(_MILLION)
+            return self.call + tokens.scaleb(_MILLION) if tokens else self.call
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +71,10 @@ def cost_of(model: str | None, tokens_in: int, tokens_out: int) -> Decimal | Non
 
 def reserve_for(model: str | None, tokens_in_upper: int, max_output: int | None) -> Worst:
     """What to set aside before a request leaves. ``max_output`` is the request's own limit, if it has one."""
-    price = price_of(model)
+    try:
+        price = price_of(model)
+    except PricesError as error:
+        raise EffectBlocked(str(error), reason=BlockReason.BUDGET_EXCEEDED) from error
     tokens_out = max_output or (price and price.max_output) or DEFAULT_MAX_OUTPUT
     cost = None if price is None else price.of(tokens_in_upper, tokens_out)
     return Worst(tokens_in_upper + tokens_out, cost)
@@ -94,9 +101,24 @@ def table() -> Mapping[str, Price]:
         return _parsed(source, "ONWARD_PRICES", is_toml=False)
     try:
         seen = os.stat(source)
-    except OSError as error:
-        raise _unreadable(source, error.strerror or str(error)) from error
-    return _read(source, seen.st_mtime_ns, seen.st_size, seen.st_ino)
+        found = _read(source, seen.st_mtime_ns, seen.st_size, seen.st_ino)
+    except (OSError, PricesError) as error:
+        return _last_good(source, error)
+    _good[source] = found
+    return found
+
+
+def _last_good(source: str, error: OSError | PricesError) -> Mapping[str, Price]:
+    """Half of an edit must not cost an answer that came meanwhile: its price is that of the table before."""
+    if source in _good:
+        _log.warning("The price table is used as it was before: %s", error)
+        return _good[source]
+    if isinstance(error, PricesError):
+        raise error
+    raise _unreadable(source, error.strerror or str(error)) from error
+
+
+_good: dict[str, Mapping[str, Price]] = {}  #: by path: what it held when it could be read last
 
 
 @lru_cache(maxsize=4)

@@ -6,7 +6,7 @@ from typing import Any
 
 from celery import Celery
 
-from models.credentials import is_suspect, refuse_credentials
+from models.credentials import is_suspect, refuse_credentials, values_in
 from models.decoding import decode
 from models.digests import digest, digest_text
 from models.journal import submitting
@@ -56,7 +56,7 @@ def prepare(
     if is_suspect(text):
         refuse_credentials(decode(text), allowed, subject=subject)
     plan = found.plan_of(values)
-    _check_arguments(plan, allowed)
+    _check_arguments(plan, text, allowed)
     return Submission(
         workflow=found.name, version=found.version, interface_digest=found.interface_digest,
         code_digest=found.code_digest, config_digest=_fingerprint(settings()),
@@ -81,13 +81,17 @@ def start_run(
     return submitted
 
 
-def _check_arguments(plan: Plan, allowed: Collection[str]) -> None:
+def _check_arguments(plan: Plan, input_text: str, allowed: Collection[str]) -> None:
     """What the workflow's function wrote into its plan: it may have read its key from somewhere."""
+    if not is_suspect("\0".join(node.arguments for node in plan.nodes)):
+        return
+    checked = frozenset(values_in(decode(input_text)))
     for node in plan.nodes:
         if is_suspect(node.arguments):
             bound: Any = decode(node.arguments)
+            subject = f"arguments of step {node.step_key!r}"
             for given in (bound["args"], bound["kwargs"]):
-                refuse_credentials(given, allowed, subject=f"arguments of step {node.step_key!r}")
+                refuse_credentials(given, allowed, subject=subject, checked=checked)
 
 
 def _check_priority(priority: object) -> None:

@@ -32,6 +32,7 @@ from tasks.canvas import Canvas, Signature, as_canvas
 from tasks.context import Context
 from tasks.definition import Defined, check_step_function, check_step_name
 from tasks.options import RetryPolicy, StepOptions, StepOptionsInput, step_options
+from tasks.recorder.scopes import new_loop
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -168,7 +169,10 @@ class BoundStep:
         """
         values, named = self.parameters.load(args, kwargs, piped=piped)
         value = self.step.function(ctx, *values, **named)
-        return asyncio.run(_to_its_end(ctx, value)) if inspect.iscoroutine(value) else value
+        if not inspect.iscoroutine(value):
+            return value
+        with asyncio.Runner(loop_factory=new_loop) as runner:
+            return runner.run(_to_its_end(ctx, value))
 
 
 async def _to_its_end(ctx: Context, body: Coroutine[Any, Any, object]) -> object:

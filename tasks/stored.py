@@ -69,6 +69,11 @@ def make(_ctx: Context, claimed: Claimed) -> Artifacts:
             confirmed=lambda: None,
             stoppable=True,
         )
+        if not current().has(stored.digest):
+            raise ArtifactUnavailable(
+                current().url,
+                f"{made.name!r} was collected as an orphan before it was noted; put it again",
+            )
 
     return Artifacts(current(), note=note, withhold=_stop)
 

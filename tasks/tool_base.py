@@ -29,6 +29,7 @@ from tasks import tool_registry
 from tasks.awaiting import to_its_end
 from tasks.binding import annotations_of
 from tasks.options import per_second
+from tasks.recorder.options import Freshness
 from tasks.tool_requests import Asked, ask, check_fields
 
 Request = TypeVar("Request")
@@ -90,6 +91,16 @@ class Undecided:
     again_in: float | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Read(Generic[Result]):
+    """What ``ctx.read`` gives: the value, and which one it is."""
+
+    value: Result
+    replayed: bool  #: recorded by an earlier attempt
+    age: float  #: seconds since it was recorded; 0 for a live one
+    stale: bool  #: older than ``max_age``, and given all the same
+
+
 Looked: TypeAlias = Found[Any] | Absent | Undecided
 
 
@@ -104,6 +115,12 @@ class Tool(Generic[Request, Result]):
     consistency_window: timedelta = timedelta(0)  #: how long a look-up may miss what exists
     timeout: timedelta | None = None  #: one call; None: ``ONWARD_TOOL_TIMEOUT``
     rate_limit: str | float | None = None  #: calls over the whole cluster, spelled as for steps
+    freshness: Freshness = (
+        Freshness.REPLAY
+    )  #: PURE only: what a later attempt gets for what was read before
+    max_age: timedelta = timedelta(
+        0
+    )  #: PURE only: how old that may be, unless ``freshness`` is REPLAY
     volatile: frozenset[str] = frozenset()  #: request fields that do not make it another request
     #: request fields neither recorded nor part of its identity; a look-up sees their defaults
     secret: frozenset[str] = frozenset()

@@ -12,11 +12,13 @@ from models.states import EffectClass as Effect
 from tasks import tool_registry
 from tasks.binding import annotations_of
 from tasks.errors import DefinitionError
+from tasks.recorder.options import Freshness
 from tasks.tool_base import (
     Absent,
     Found,
     Looked,
     NotSent,
+    Read,
     Refused,
     Tool,
     Unanswered,
@@ -28,9 +30,11 @@ __all__ = [
     "Absent",
     "Effect",
     "Found",
+    "Freshness",
     "FunctionTool",
     "Looked",
     "NotSent",
+    "Read",
     "Refused",
     "Tool",
     "Unanswered",

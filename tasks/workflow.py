@@ -225,16 +225,10 @@ def workflow(
     def decorate(function: Callable[P, Canvas]) -> Workflow[P]:
         check_workflow_function(function)
         made = Workflow(
-            function,
-            name=name,
-            version=version,
-            compatible_with=tuple(compatible_with),
-            extra_steps=tuple(steps),
-            extra_queues=tuple(queues),
-            on_failure=on_failure,
-            budget=budget,
+            function, name=name, version=version, compatible_with=tuple(compatible_with),
+            extra_steps=tuple(steps), extra_queues=tuple(queues), on_failure=on_failure, budget=budget,
             allow_credentials=allowed,
-        )
+        )  # fmt: skip
         registry.register(made)
         return made
 

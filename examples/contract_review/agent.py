@@ -5,8 +5,8 @@ engine knows: the run's labels, progress, and the tool by which the filing happe
 """
 
 from examples.contract_review import work
-from examples.contract_review.errors import EndpointRefused, RegistryRefused
-from examples.contract_review.llm import STEP_TIME_LIMIT, Ask, asker
+from examples.contract_review.errors import RegistryRefused
+from examples.contract_review.llm import STEP_TIME_LIMIT, asker
 from examples.contract_review.registry_client import FileConclusion, Filing
 from examples.contract_review.values import (
     Conclusion,
@@ -47,41 +47,23 @@ def outline(ctx: Context, document: Document) -> Outline:
     return skeleton
 
 
-@step(
-    kind="llm",
-    max_retries=4,
-    retry_backoff=True,
-    time_limit=STEP_TIME_LIMIT,
-    dont_autoretry_for=(EndpointRefused,),
-)
+@step(kind="llm", max_retries=4, retry_backoff=True, time_limit=STEP_TIME_LIMIT)
 def obligations(ctx: Context, prepared: tuple[Material, Outline]) -> ObligationsFound:
     """One LLM call: who is bound to what."""
     material, skeleton = prepared
-    return work.find_obligations(material, skeleton, ask=_ask(ctx))
+    return work.find_obligations(material, skeleton, ask=asker(ctx))
 
 
-@step(
-    kind="llm",
-    max_retries=4,
-    retry_backoff=True,
-    time_limit=STEP_TIME_LIMIT,
-    dont_autoretry_for=(EndpointRefused,),
-)
+@step(kind="llm", max_retries=4, retry_backoff=True, time_limit=STEP_TIME_LIMIT)
 def risks(ctx: Context, found: ObligationsFound) -> RisksFound:
     """One LLM call: what departs from the usual."""
-    return work.find_risks(found, ask=_ask(ctx))
+    return work.find_risks(found, ask=asker(ctx))
 
 
-@step(
-    kind="llm",
-    max_retries=4,
-    retry_backoff=True,
-    time_limit=STEP_TIME_LIMIT,
-    dont_autoretry_for=(EndpointRefused,),
-)
+@step(kind="llm", max_retries=4, retry_backoff=True, time_limit=STEP_TIME_LIMIT)
 def summary(ctx: Context, found: RisksFound) -> Reviewed:
     """One LLM call: the overall judgement."""
-    return work.summarise(found, ask=_ask(ctx))
+    return work.summarise(found, ask=asker(ctx))
 
 
 @step
@@ -115,7 +97,3 @@ def contract_review(uri: str) -> Chain:
         | conclude.s()
         | file.s()
     )
-
-
-def _ask(ctx: Context) -> Ask:
-    return asker(run=str(ctx.run_id), step=str(ctx.step_key))

@@ -20,18 +20,6 @@ class UnreadableDocument(ReviewError):
         return f"cannot read {self.name}: {self.reason}. {self.advice}"
 
 
-class AnswerRefused(ReviewError):
-    """The LLM answered, but not with what was asked for. Asking again may help."""
-
-
-class EndpointUnavailable(ReviewError):
-    """The LLM endpoint could not be reached, is overloaded, or failed. Asking later may help."""
-
-
-class EndpointRefused(ReviewError):
-    """The LLM endpoint is not set, or refuses what it is sent: key, model or request are wrong."""
-
-
 class ConclusionRefused(ReviewError):
     """The answers do not fit together or do not fit the document. Nothing was filed."""
 

@@ -23,6 +23,7 @@ from typing import Any
 
 from examples.contract_review.http_service import Refusal, Reply, Request, Routes, parser, serve
 from examples.contract_review.model_rules import NotUnderstood, answer
+from examples.contract_review.prompts import TASK
 
 MODEL = "onward-example-rules-1"  #: not a language model, and named accordingly
 _LATENCY = re.compile(r"(\d+(?:\.\d+)?)(?:-(\d+(?:\.\d+)?))?")
@@ -127,7 +128,7 @@ def routes(ledger: Ledger, latency: tuple[float, float]) -> Routes:
             raise Refusal(400, "this server does not stream; leave `stream` out")
         messages = _messages(body)
         try:
-            content = json.dumps(answer(messages[-1]), ensure_ascii=False)
+            content = json.dumps(answer(_asked(messages)), ensure_ascii=False)
         except NotUnderstood as error:
             raise Refusal(400, str(error)) from None
         call = Call(
@@ -182,6 +183,11 @@ def _messages(body: dict[str, Any]) -> list[str]:
     if not texts or len(texts) < len(found):
         raise Refusal(400, "`messages` must be a list of messages with a text as `content`")
     return texts
+
+
+def _asked(messages: list[str]) -> str:
+    """The last message with a task: those after it say what was wrong with an answer."""
+    return next((text for text in reversed(messages) if text.startswith(TASK)), messages[-1])
 
 
 def _tokens(text: str) -> int:

@@ -13,8 +13,8 @@ from typing import Any
 from celery import Celery, chain, group
 
 from examples.contract_review import registry_client, work
-from examples.contract_review.errors import EndpointRefused, RegistryRefused
-from examples.contract_review.llm import asker
+from examples.contract_review.errors import RegistryRefused
+from examples.contract_review.llm import unrecorded
 from examples.contract_review.values import (
     Conclusion,
     Document,
@@ -59,7 +59,7 @@ def _task(name: str, **options: Any) -> Callable[[Callable[..., Any]], Any]:
 
 _RETRYING: dict[str, Any] = {
     "autoretry_for": (Exception,),
-    "dont_autoretry_for": (EndpointRefused, RegistryRefused),
+    "dont_autoretry_for": (RegistryRefused,),
     "max_retries": 4,
     "retry_backoff": True,
 }
@@ -83,21 +83,23 @@ def outline(document: Payload) -> Payload:
 @_task("naive.obligations", **_RETRYING)
 def obligations(prepared: list[Payload], run: str) -> Payload:
     material, skeleton = Material.model_validate(prepared[0]), Outline.model_validate(prepared[1])
-    ask = asker(run=run, step="obligations")
+    ask = unrecorded(run=run, step="obligations")
     return _plain(work.find_obligations(material, skeleton, ask=ask))
 
 
 @_task("naive.risks", **_RETRYING)
 def risks(found: Payload, run: str) -> Payload:
     return _plain(
-        work.find_risks(ObligationsFound.model_validate(found), ask=asker(run=run, step="risks"))
+        work.find_risks(
+            ObligationsFound.model_validate(found), ask=unrecorded(run=run, step="risks")
+        )
     )
 
 
 @_task("naive.summary", **_RETRYING)
 def summary(found: Payload, run: str) -> Payload:
     return _plain(
-        work.summarise(RisksFound.model_validate(found), ask=asker(run=run, step="summary"))
+        work.summarise(RisksFound.model_validate(found), ask=unrecorded(run=run, step="summary"))
     )
 
 

@@ -2,7 +2,7 @@
 
 from examples.contract_review import checks, prompts
 from examples.contract_review.documents import open_document
-from examples.contract_review.errors import AnswerRefused, ConclusionRefused
+from examples.contract_review.errors import ConclusionRefused
 from examples.contract_review.llm import Ask
 from examples.contract_review.outlining import outline
 from examples.contract_review.retrieval import retrieve
@@ -31,15 +31,21 @@ __all__ = [
 
 def find_obligations(material: Material, skeleton: Outline, *, ask: Ask) -> ObligationsFound:
     """Who is bound to what: one LLM call."""
-    answer = ask(Obligations, prompts.ask_for_obligations(material, skeleton))
-    _accept(checks.told(checks.problems_of_obligations(answer, material)))
+    answer = ask(
+        Obligations,
+        prompts.ask_for_obligations(material, skeleton),
+        check=lambda found: checks.told(checks.problems_of_obligations(found, material)),
+    )
     return ObligationsFound(material=material, outline=skeleton, obligations=answer)
 
 
 def find_risks(found: ObligationsFound, *, ask: Ask) -> RisksFound:
     """What departs from the usual: one LLM call."""
-    answer = ask(Risks, prompts.ask_for_risks(found))
-    _accept(checks.told(checks.problems_of_risks(answer, found.material)))
+    answer = ask(
+        Risks,
+        prompts.ask_for_risks(found),
+        check=lambda listed: checks.told(checks.problems_of_risks(listed, found.material)),
+    )
     return RisksFound(
         material=found.material, outline=found.outline, obligations=found.obligations, risks=answer
     )
@@ -47,9 +53,12 @@ def find_risks(found: ObligationsFound, *, ask: Ask) -> RisksFound:
 
 def summarise(found: RisksFound, *, ask: Ask) -> Reviewed:
     """The overall judgement: one LLM call."""
-    answer = ask(Summary, prompts.ask_for_summary(found))
-    _accept(
-        checks.told(checks.problems_of_summary(answer, found.risks, source=found.material.source))
+    answer = ask(
+        Summary,
+        prompts.ask_for_summary(found),
+        check=lambda judged: checks.told(
+            checks.problems_of_summary(judged, found.risks, source=found.material.source)
+        ),
     )
     return Reviewed(
         material=found.material, obligations=found.obligations, risks=found.risks, summary=answer
@@ -76,8 +85,3 @@ def conclude(reviewed: Reviewed) -> Conclusion:
             f"the conclusion about {material.source.title} was not filed: {problems}"
         )
     return conclusion
-
-
-def _accept(problems: str) -> None:
-    if problems:
-        raise AnswerRefused(f"the LLM's answer was not accepted: {problems}")

@@ -11,6 +11,7 @@ texts of others (answers of models) that do are kept as artifacts whatever their
 true text everywhere, so that neither a limit nor a key changes what a run is known by.
 """
 
+import codecs
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator
@@ -122,9 +123,7 @@ def load(text: str) -> str:
     if text.startswith(_SEALED):
         return _opened(text)
     reference = _reference(text)
-    content = b"".join(current().chunks(reference.digest, size=reference.size))
-    true = content.decode("utf-8", "surrogatepass")
-    return _dumps(true) if reference.is_string else true
+    return "".join(_decoded(reference))
 
 
 def load_optional(text: str | None) -> str | None:
@@ -170,6 +169,18 @@ def _content(text: str) -> tuple[str, bool]:
 def _encoded(text: str) -> Iterator[bytes]:
     for at in range(0, len(text), CHUNK):
         yield text[at : at + CHUNK].encode("utf-8", "surrogatepass")
+
+
+def _decoded(reference: Reference) -> Iterator[str]:
+    """The true text piece by piece: whole, it is never held in more than one form."""
+    decoder = codecs.getincrementaldecoder("utf-8")("surrogatepass")
+    quote = '"' if reference.is_string else ""
+    yield quote
+    for chunk in current().chunks(reference.digest, size=reference.size):
+        piece = decoder.decode(chunk)
+        yield _dumps(piece)[1:-1] if reference.is_string else piece
+    decoder.decode(b"", final=True)
+    yield quote
 
 
 def _interrupted(

@@ -6,7 +6,7 @@ Locks are taken in the order live, wallets, hold (``wallet_sql``). What the hold
 from typing import LiteralString
 
 from models.journal import sql
-from models.journal.wallet_sql import LOCKED, OURS, PLACE, SETTLED
+from models.journal.wallet_sql import LOCKED, OURS, SETTLED
 
 _HELD: LiteralString = f"""
 held AS MATERIALIZED (
@@ -14,7 +14,7 @@ held AS MATERIALIZED (
 )"""
 
 _COLUMNS: LiteralString = """c.generation, c.scope, c.position, c.kind, c.digest, c.state, c.status, c.headers,
-    c.model, c.model_answered, c.response_id, c.tokens_in, c.tokens_out, c.cost, c.token, v.verdict,
+    c.model, c.model_answered, c.response_id, c.tokens_in, c.tokens_out, c.cost, c.token, v.verdict, v.reason,
     greatest(0, extract(epoch FROM onward_now() - c.answered_at))::float8"""
 
 _VERDICT: LiteralString = """
@@ -33,7 +33,10 @@ FROM resets r
 LEFT JOIN recorded_call c ON c.run_id = %(run_id)s AND c.step_key = %(step_key)s
     AND c.generation = r.generation{_VERDICT}"""
 
-_WHERE: LiteralString = PLACE.format("c")
+_WHERE: LiteralString = (
+    "c.run_id = %(run_id)s AND c.step_key = %(step_key)s AND c.generation = %(generation)s"
+    " AND c.scope = %(scope)s AND c.position = %(position)s"
+)
 
 ANSWER: LiteralString = f"SELECT c.answer FROM recorded_call c WHERE {_WHERE}"
 REQUEST: LiteralString = f"SELECT c.request FROM recorded_call c WHERE {_WHERE}"
@@ -122,7 +125,8 @@ SELECT c.step_key, c.generation, c.scope, c.position, c.kind, c.method, c.url, c
 FROM recorded_call c{_VERDICT}
 WHERE c.run_id = %(run_id)s ORDER BY c.answered_at, c.step_key, c.generation, c.scope, c.position"""
 
-_NAMED: LiteralString = "coalesce(c.model, c.url) || ' (' || CASE c.scope WHEN '' THEN '' ELSE c.scope || ' ' END || '#' || c.position || ')'"
+_NAMED: LiteralString = """coalesce(c.model, c.url) || ' ('
+    || CASE c.scope WHEN '' THEN '' ELSE c.scope || ' ' END || '#' || c.position || ')'"""
 
 #: The lines of a run's calls in its history, as ``stories.LINES`` has those of its effects.
 LINES: LiteralString = f"""

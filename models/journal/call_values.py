@@ -9,6 +9,8 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Literal, TypeAlias
 
+from models.journal.effect_values import Holder
+
 Limit: TypeAlias = Literal["tokens", "cost", "calls", "seconds", "attempts"]
 Amount: TypeAlias = int | float | Decimal
 Verdict: TypeAlias = Literal["accepted", "rejected"]
@@ -66,6 +68,7 @@ class RecordedCall:
     cost: Decimal | None
     token: int  #: of the claim that recorded it
     verdict: Verdict | None  #: None: suggested only
+    reason: str | None  #: why it was rejected
     age: float
 
 
@@ -87,6 +90,11 @@ class Reservation:
     tokens: int
     cost: Decimal | None = None  #: None: no price is known
     model: str | None = None
+    token: int | None = None  #: of the claim that made it, where that is an earlier one
+
+    def made_by(self, claimed: Holder) -> int:
+        """The token of the claim that set it aside."""
+        return claimed.token if self.token is None else self.token
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ what recovery cost.
 """
 
 from models import database
+from models.artifacts.payloads import load, offload
 from models.digests import digest_text
 from models.journal import call_sql, events, wallets
 from models.journal.call_values import (
@@ -62,6 +63,7 @@ def record(
 
     Raises ``LeaseLost`` when the step is not ours any more: the answer is dropped, since the next attempt may
     have asked for it already, and what it cost is charged as recovery. Repeatable after an unanswered COMMIT.
+    Texts over the limit go to the artifact store first; digests are of the true texts.
     """
     params = _held(claimed) | _call(call, claimed, worker)
     statement = call_sql.RECORD
@@ -175,7 +177,7 @@ def _recorded(row: database.Row) -> RecordedCall:
     return RecordedCall(
         place=Place(*row[:3]), kind=row[3], digest=row[4], state=row[5], status=row[6], headers=row[7],
         model=row[8], model_answered=row[9], response_id=row[10], tokens_in=row[11], tokens_out=row[12],
-        cost=row[13], token=row[14], verdict=row[15], age=row[16],
+        cost=row[13], token=row[14], verdict=row[15], reason=row[16], age=row[17],
     )  # fmt: skip
 
 
@@ -185,7 +187,7 @@ def _text(claimed: Holder, place: Place, row: database.Row | None) -> str:
             f"Step {claimed.step_key!r} of run {claimed.run_id} has nothing on record at position "
             f"{place.position} of scope {place.scope!r}."
         )
-    return str(row[0])
+    return load(str(row[0]))
 
 
 def _displaced(claimed: Holder, what: str) -> LeaseLost:
@@ -213,9 +215,15 @@ def _call(call: NewCall, claimed: Holder, worker: str) -> dict[str, object]:
     return _place(call.place) | {
         "kind": call.kind, "digest": call.digest, "method": call.method, "url": call.url,
         "endpoint": call.endpoint, "dialect": call.dialect, "model": call.model,
-        "model_answered": call.model_answered, "request": call.request, "status": call.status,
-        "headers": call.headers, "answer": call.answer, "answer_digest": digest_text(call.answer),
+        "model_answered": call.model_answered, "request": _kept(claimed, call.place, "request", call.request),
+        "status": call.status, "headers": call.headers,
+        "answer": _kept(claimed, call.place, "answer", call.answer), "answer_digest": digest_text(call.answer),
         "state": call.state, "response_id": call.response_id, "tokens_in": call.tokens_in,
         "tokens_out": call.tokens_out, "cost": call.cost, "attempt": claimed.attempt, "worker": worker,
         "ago": call.started_at_ago,
     }  # fmt: skip
+
+
+def _kept(claimed: Holder, place: Place, what: str, text: str) -> str:
+    name = f"{what}@{place.scope}/{place.position}"
+    return offload(text, run_id=claimed.run_id, step_key=claimed.step_key, name=name)

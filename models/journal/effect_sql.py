@@ -120,7 +120,8 @@ rewound AS (
 #: What has been undone is not there to be built upon: the call that asks for it again fails for good.
 _SETTLED: LiteralString = """settled AS (
     SELECT CASE WHEN u.undone THEN 'abandoned' ELSE s.outcome END AS outcome, s.result, s.request_digest,
-           s.token, CASE WHEN u.undone THEN 'it was undone' ELSE s.reason END AS reason
+           s.token, CASE WHEN u.undone THEN 'it was undone' ELSE s.reason END AS reason,
+           extract(epoch FROM onward_now() - s.settled_at)::float8 AS age
     FROM effect_settlement s, LATERAL (
         SELECT EXISTS (SELECT 1 FROM effect_settlement d WHERE d.key = %(undo_key)s AND d.outcome = 'settled')
             OR EXISTS (SELECT 1 FROM effect e WHERE e.key = %(undo_key)s
@@ -129,7 +130,7 @@ _SETTLED: LiteralString = """settled AS (
 )"""
 
 RECALL: LiteralString = (
-    f"WITH {_SETTLED} SELECT outcome, result, request_digest, token, reason FROM settled"
+    f"WITH {_SETTLED} SELECT outcome, result, request_digest, token, reason, age FROM settled"
 )
 
 #: What follows a CTE ``held`` that says whether the caller may ask at all.

@@ -156,7 +156,7 @@ def record_pure(intent: Intent, claimed: Holder, sender: Sender, *, result: str)
 def recall(key: str, digest: str) -> Recorded | GivenUp | Conflict | None:
     """What is settled under a key: for this request, for another one, or nothing."""
     row = database.fetch_one(effect_sql.RECALL, {"key": key, "undo_key": undo_key(key)})
-    return _of_settlement(*row, asked=digest) if row else None
+    return _of_settlement(*row[:5], asked=digest, age=row[5]) if row else None
 
 
 def note_unasked(claimed: Holder, asked: set[str]) -> list[str]:
@@ -200,12 +200,13 @@ def _standing(met: _Met) -> Standing | None:
 
 
 def _of_settlement(
-    outcome: str, result: str, digest: str | None, token: int, reason: str | None, *, asked: str
-) -> Recorded | GivenUp | Conflict:
+    outcome: str, result: str, digest: str | None, token: int, reason: str | None, *, asked: str,
+    age: float = 0.0,
+) -> Recorded | GivenUp | Conflict:  # fmt: skip
     if digest not in (None, asked):
         return Conflict(EffectState(outcome))
     if outcome == EffectState.SETTLED:
-        return Recorded(load(result), token)
+        return Recorded(load(result), token, age)
     return GivenUp(reason or "")
 
 

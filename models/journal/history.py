@@ -9,8 +9,8 @@ from datetime import datetime
 from typing import LiteralString
 
 from models import database
-from models.journal.errors import UnknownRun
 from models.journal.call_sql import LINES as CALL_LINES
+from models.journal.errors import UnknownRun
 from models.journal.stories import LINES, Happening
 
 _RUN_COLUMNS: LiteralString = """run_id, batch_id, submission_key, workflow, version, state, hold, reason,

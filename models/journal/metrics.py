@@ -137,47 +137,24 @@ METRICS: tuple[Metric, ...] = (
         "SELECT kind, state, count(*) FROM recorded_call GROUP BY 1, 2",
     ),
     Metric(
-        "onward_call_tokens_total", "counter", "Tokens charged, lost answers included.", (),
+        "onward_spent_tokens_total", "counter", "Tokens charged, lost answers included.", (),
         "SELECT coalesce(sum(tokens), 0) FROM spend",
     ),
     Metric(
-        "onward_call_cost_dollars_total", "counter",
+        "onward_spent_cost_dollars_total", "counter",
         "What model calls cost, lost answers included, where a price is known.", (),
         "SELECT coalesce(sum(cost), 0) FROM spend",
     ),
     Metric(
-        "onward_held_tokens", "gauge",
-        "Tokens set aside for requests that may be on their way.", (),
-        "SELECT coalesce(sum(tokens), 0) FROM hold",
+        "onward_reserved_cost_dollars", "gauge",
+        "US dollars set aside for requests that may be on their way.", (),
+        "SELECT coalesce(sum(cost), 0) FROM hold",
     ),
     Metric(
         "onward_endpoint_wait_seconds", "gauge",
         "Seconds until an endpoint that asked for a pause, or does not answer, is asked again.", ("endpoint",),
         """SELECT endpoint, greatest(0, extract(epoch FROM not_before - onward_now())) FROM endpoint
         WHERE since IS NOT NULL AND not_before IS NOT NULL""",
-    ),
-    Metric(
-        "onward_recovery_extra_tokens_total", "counter",
-        "Tokens of model calls whose answers were lost with their owners: what crashes cost again.", (),
-        "SELECT coalesce(sum(tokens), 0) FROM spend WHERE recovery",
-    ),
-    Metric(
-        "onward_recovery_extra_cost_dollars_total", "counter",
-        "US dollars of the same, by the price table at that time.", (),
-        "SELECT coalesce(sum(cost), 0) FROM spend WHERE recovery",
-    ),
-    Metric(
-        "onward_spent_tokens_total", "counter", "Tokens of all model calls that were charged.", (),
-        "SELECT coalesce(sum(tokens), 0) FROM spend",
-    ),
-    Metric(
-        "onward_spent_cost_dollars_total", "counter", "US dollars of the same.", (),
-        "SELECT coalesce(sum(cost), 0) FROM spend",
-    ),
-    Metric(
-        "onward_reserved_cost_dollars", "gauge",
-        "US dollars set aside for model calls that may be on their way.", (),
-        "SELECT coalesce(sum(cost), 0) FROM hold",
     ),
     Metric(
         "onward_runs", "gauge", "Runs by state.", ("state",),

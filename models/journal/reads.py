@@ -56,7 +56,7 @@ SELECT r.run_id, r.state, r.hold, r.reason, r.detail, l.step_key, l.state, l.mis
        l.failures, extract(epoch FROM l.due_at - onward_now())::float8,
        extract(epoch FROM l.lease_expires_at - onward_now())::float8,
        extract(epoch FROM onward_now() - l.claimed_at)::float8, l.worker, l.publications, l.block_reason,
-       l.error, l.progress_done, l.progress_total, l.progress_note, l.untracked
+       l.error, l.progress_done, l.progress_total, l.progress_note, l.untracked, l.error_type
 FROM run r LEFT JOIN live l ON l.run_id = r.run_id"""
 
 _OF_RUN: LiteralString = f"{_FACTS} WHERE r.run_id = %(run_id)s ORDER BY l.branch"

@@ -60,8 +60,8 @@ def send_back(run_id: str, *, by: str) -> list[str]:
     """Send a failed or blocked run's stopped steps back to pending; returns their keys.
 
     Counters stay as they are: what was counted until now is pardoned (failures, deaths, sends of what never
-    arrived, answers that were not taken), so the limits start anew while the history keeps every failure. Raises ``Refused`` when nothing
-    of the run is stopped, or when it was cancelled: that is for good.
+    arrived, answers that were not taken), so the limits start anew while the history keeps every failure.
+    Raises ``Refused`` when nothing of the run is stopped, or when it was cancelled: that is for good.
     """
     with database.transaction() as link:
         rows = link.execute(

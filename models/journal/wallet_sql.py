@@ -13,14 +13,10 @@ from models.journal import sql
 #: whoever resumes in vain before raising it has not used it up.
 POSTPONED: LiteralString = "('throttled', 'call_postponed', 'budget_exceeded')"
 
-PLACE: LiteralString = (
-    "{0}.run_id = %(run_id)s AND {0}.step_key = %(step_key)s AND {0}.generation = %(generation)s"
-    " AND {0}.scope = %(scope)s AND {0}.position = %(position)s"
-)
 _OF_PLACE: LiteralString = "run_id, step_key, generation, scope, position"
 OURS: LiteralString = (
-    "h.run_id = %(run_id)s AND h.step_key = %(step_key)s AND h.generation = %(generation)s"
-    " AND h.scope = %(scope)s AND h.position = %(position)s AND h.token = %(token)s AND h.send = %(send)s"
+    "h.run_id = %(run_id)s AND h.step_key = %(step_key)s AND h.generation = %(hold_generation)s"
+    " AND h.scope = %(hold_scope)s AND h.position = %(hold_position)s AND h.token = %(made_by)s AND h.send = %(send)s"
 )
 
 _CHAIN: LiteralString = """
@@ -34,11 +30,13 @@ chain(wallet_id, parent_id, distance) AS (
 
 #: Follows a CTE ``owed`` of one wallet id. Each wallet is looked up, and locked, one after the other.
 LOCKED: LiteralString = f"""{_CHAIN}, locked AS MATERIALIZED (
-    SELECT w.*, c.distance FROM (SELECT * FROM chain ORDER BY distance) c
+    SELECT w.*, c.distance, 1 AS each FROM (SELECT * FROM chain ORDER BY distance) c
     CROSS JOIN LATERAL (SELECT * FROM wallet WHERE wallet_id = c.wallet_id FOR NO KEY UPDATE) w
 )"""
 
-_CHAIN_IDS: LiteralString = "w.wallet_id = ANY(ARRAY(SELECT wallet_id FROM locked))"
+#: Every wallet of the chain. The first half says nothing but that chains are short: the planner would expect a
+#: hundred wallets, and read all there are.
+_IN_CHAIN: LiteralString = "k.each = 1 AND w.wallet_id = k.wallet_id"
 
 _HELD: LiteralString = f"""
 WITH RECURSIVE held AS MATERIALIZED (
@@ -81,7 +79,7 @@ RESERVE: LiteralString = f"""{_HELD}, owed AS (SELECT wallet_id FROM held), {LOC
     SELECT 1 FROM hold h WHERE {OURS}
 ), made AS (
     INSERT INTO hold ({_OF_PLACE}, token, send, wallet_id, model, tokens, cost)
-    SELECT %(run_id)s, %(step_key)s, %(generation)s, %(scope)s, %(position)s, %(token)s, %(send)s,
+    SELECT %(run_id)s, %(step_key)s, %(hold_generation)s, %(hold_scope)s, %(hold_position)s, %(token)s, %(send)s,
            held.wallet_id, %(model)s, %(tokens)s::bigint, %(cost)s::numeric
     FROM held WHERE held.withheld IS NULL AND EXISTS (SELECT 1 FROM locked)
       AND NOT EXISTS (SELECT 1 FROM exceeded) AND NOT EXISTS (SELECT 1 FROM known)
@@ -89,7 +87,7 @@ RESERVE: LiteralString = f"""{_HELD}, owed AS (SELECT wallet_id FROM held), {LOC
 ), paid AS (
     UPDATE wallet w SET held_tokens = w.held_tokens + made.tokens, held_cost = w.held_cost + made.cost,
         held_calls = w.held_calls + 1, {_BEGUN}, revision = w.revision + 1
-    FROM made WHERE {_CHAIN_IDS}
+    FROM made, locked k WHERE {_IN_CHAIN}
 )
 SELECT EXISTS (SELECT 1 FROM locked), held.withheld,
        EXISTS (SELECT 1 FROM known) OR EXISTS (SELECT 1 FROM made), x.wallet_id, x.what, x.cap, x.spent, x.held,
@@ -101,11 +99,11 @@ FROM held LEFT JOIN exceeded x ON true"""
 CHECK: LiteralString = f"""{_HELD}, owed AS (
     SELECT coalesce(wallet_id, batch_id) AS wallet_id FROM held
 ), {_CHAIN}, locked AS (
-    SELECT w.*, c.distance FROM chain c
+    SELECT w.*, c.distance, 1 AS each FROM chain c
     CROSS JOIN LATERAL (SELECT * FROM wallet WHERE wallet_id = c.wallet_id OFFSET 0) w
 ), {_EXCEEDED}, begun AS (
     UPDATE wallet w SET {_BEGUN}, revision = w.revision + 1
-    WHERE {_CHAIN_IDS} AND w.started_at IS NULL AND w.limit_seconds IS NOT NULL
+    FROM locked k WHERE {_IN_CHAIN} AND k.started_at IS NULL AND k.limit_seconds IS NOT NULL
 )
 SELECT x.wallet_id, x.what, x.cap, x.spent, x.held, x.asked
 FROM held LEFT JOIN exceeded x ON true"""
@@ -124,6 +122,18 @@ WITH batch AS (
 )
 UPDATE run SET wallet_id = run_id, revision = revision + 1
 WHERE run_id = %(run_id)s AND wallet_id IS NULL"""
+
+#: A limit that a batch gets later holds for those of its runs too that have not needed a wallet yet.
+OPEN_BATCH: LiteralString = """
+WITH batch AS (
+    INSERT INTO wallet (wallet_id, kind) VALUES (%(batch_id)s, 'batch') ON CONFLICT DO NOTHING
+), made AS (
+    INSERT INTO wallet (wallet_id, kind, parent_id)
+    SELECT run_id, 'run', batch_id FROM run WHERE batch_id = %(batch_id)s AND wallet_id IS NULL
+    ON CONFLICT DO NOTHING
+)
+UPDATE run SET wallet_id = run_id, revision = revision + 1
+WHERE batch_id = %(batch_id)s AND wallet_id IS NULL"""
 
 OPEN: LiteralString = """
 WITH new AS (
@@ -169,7 +179,7 @@ gone AS (
             + CASE WHEN c.charged AND %(recovery)s THEN c.spent_tokens ELSE 0 END,
         recovery_cost = w.recovery_cost + CASE WHEN c.charged AND %(recovery)s THEN c.spent_cost ELSE 0 END,
         revision = w.revision + 1
-    FROM charged c WHERE {_CHAIN_IDS}
+    FROM charged c, locked k WHERE {_IN_CHAIN}
 )"""
 
 SETTLE: LiteralString = f"""
@@ -218,18 +228,23 @@ _CHARGE_LOST: LiteralString = """
 )
 SELECT count(*) FROM gone"""
 
+#: The provider still works on it, and a later attempt asks for what it comes to.
+_PENDING: LiteralString = """EXISTS (
+    SELECT 1 FROM recorded_call c WHERE c.run_id = h.run_id AND c.step_key = h.step_key
+    AND c.generation = h.generation AND c.scope = h.scope AND c.position = h.position AND c.state = 'pending')"""
+
 CHARGE_EARLIER: LiteralString = f"""
 WITH RECURSIVE lost AS (
     SELECT h.* FROM hold h
-    WHERE h.run_id = %(run_id)s AND h.step_key = %(step_key)s AND h.token < %(token)s
+    WHERE h.run_id = %(run_id)s AND h.step_key = %(step_key)s AND h.token < %(token)s AND NOT {_PENDING}
 ){_CHARGE_LOST}"""
 
 #: A claim that does not run its step now never runs it again: tokens only rise.
 CHARGE_STRAYS: LiteralString = f"""
 WITH RECURSIVE lost AS (
     SELECT h.* FROM hold h WHERE NOT EXISTS (
-        SELECT 1 FROM live l WHERE l.run_id = h.run_id AND l.step_key = h.step_key AND l.token = h.token
-        AND l.owner IS NOT NULL)
+        SELECT 1 FROM live l WHERE l.run_id = h.run_id AND l.step_key = h.step_key
+        AND (l.token = h.token AND l.owner IS NOT NULL OR {_PENDING}))
     ORDER BY h.run_id, h.step_key LIMIT %(limit)s
 ){_CHARGE_LOST}"""
 

@@ -40,7 +40,7 @@ def reserve(claimed: Holder, reservation: Reservation) -> Reserved | Exceeded | 
     Raises ``LeaseLost`` when the step is not ours any more. Repeatable: after an unanswered COMMIT, or after
     ``JournalUnavailable``, the same reservation is known again and held once.
     """
-    params = _held(claimed) | _place(reservation) | {
+    params = _held(claimed) | _place(claimed, reservation) | {
         "tokens": reservation.tokens, "cost": reservation.cost, "model": reservation.model,
         "judged": _ALL_LIMITS,
     }  # fmt: skip
@@ -172,8 +172,8 @@ def raise_limits(
     with database.transaction():
         if kind == "batch":
             database.fetch(
-                "INSERT INTO wallet (wallet_id, kind) VALUES (%(id)s, 'batch') ON CONFLICT DO NOTHING",
-                {"id": wallet_id},
+                wallet_sql.OPEN_BATCH,
+                {"batch_id": wallet_id},
             )
         else:
             database.fetch(wallet_sql.OPEN_LATE, {"run_id": owner_id})
@@ -191,7 +191,7 @@ def settlement(
     claimed: Holder, reservation: Reservation, *, charge: Charge | None, recovery: bool = False
 ) -> dict[str, object]:
     """What ``wallet_sql.SETTLED`` needs to know. Without a charge the hold is given back."""
-    return _held(claimed) | _place(reservation) | {
+    return _held(claimed) | _place(claimed, reservation) | {
         "charged": charge is not None, "recovery": recovery,
         "spent_tokens": charge.tokens if charge else None,
         "spent_cost": charge.cost if charge else None, "seconds": charge.seconds if charge else None,
@@ -205,10 +205,11 @@ def _held(claimed: Holder) -> dict[str, object]:
     }  # fmt: skip
 
 
-def _place(reservation: Reservation) -> dict[str, object]:
+def _place(claimed: Holder, reservation: Reservation) -> dict[str, object]:
     place = reservation.place
     return {
-        "generation": place.generation, "scope": place.scope, "position": place.position,
+        "made_by": reservation.made_by(claimed),
+        "hold_generation": place.generation, "hold_scope": place.scope, "hold_position": place.position,
         "send": reservation.send,
     }  # fmt: skip
 

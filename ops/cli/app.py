@@ -4,6 +4,7 @@ import typer
 import typer.main
 
 from ops.cli import (
+    artifacts,
     batches,
     budgets,
     calls,
@@ -45,6 +46,7 @@ app.add_typer(runs.app, name="runs")
 app.add_typer(batches.app, name="batch")
 app.add_typer(batches.app, name="batches", hidden=True)
 app.add_typer(effects.app, name="effects")
+app.add_typer(artifacts.app, name="artifacts")
 app.add_typer(db.app, name="db")
 app.add_typer(metrics.app, name="metrics")
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from examples.contract_review.estimate import CALLS_PER_DOCUMENT
+from examples.contract_review.model_server import MODEL
 from ops.stack import Home, Program, Stage
 
 MODEL_SERVER, REGISTRY = "model", "registry"
@@ -81,7 +82,8 @@ class Witnesses:
     def environment(self) -> dict[str, str]:
         """What tells workers where they are."""
         return {
-            "ONWARD_LLM_BASE_URL": f"{self.model.url}/v1",
+            "ONWARD_LLM_URL": f"{self.model.url}/v1",
+            "ONWARD_LLM_MODEL": MODEL,
             "ONWARD_LLM_LABELS": "1",
             "ONWARD_LLM_RESPONSE_FORMAT": "json_schema",
             "ONWARD_REGISTRY_URL": self.registry.url,

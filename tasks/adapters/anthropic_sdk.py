@@ -10,6 +10,7 @@ from typing import Any
 
 from anthropic import Anthropic, AsyncAnthropic
 
+from tasks.adapters.bridge import NO_KEEPALIVE
 from tasks.context import Context
 
 KEY = "{{secret:ANTHROPIC_API_KEY}}"  #: resolved when a request leaves, so a replay needs no key
@@ -23,5 +24,5 @@ def anthropic_client(ctx: Context, **options: Any) -> Anthropic:
 
 def async_anthropic_client(ctx: Context, **options: Any) -> AsyncAnthropic:
     """``anthropic_client`` for ``async def`` steps."""
-    client = ctx.async_httpx_client()
+    client = ctx.async_httpx_client(limits=NO_KEEPALIVE)
     return AsyncAnthropic(**{"api_key": KEY, **options, "max_retries": 0, "http_client": client})

@@ -8,12 +8,16 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from httpx2 import Limits
 from pydantic import TypeAdapter
 
 from tasks.context import Context
 from tasks.errors import CallNameNeeded, UndeclaredEffect
 from tasks.recorder import scopes
 from tasks.tools import FunctionTool, Tool
+
+#: For clients on a loop: one that ends before them must not leave connections behind.
+NO_KEEPALIVE = Limits(max_keepalive_connections=0)
 
 #: On a framework's tool, in its metadata: what it may do has been said. ``{MARK: PURE}`` changes nothing.
 MARK = "onward"
@@ -95,22 +99,33 @@ class Bridge:
         return result if isinstance(result, str) else self.tool.result_type.dump(result)
 
 
-def refuse_undeclared(
-    names: Iterable[str], *, pure: Collection[str], marked: Collection[str] = (), say_pure: str
-) -> None:
-    """Raise ``UndeclaredEffect`` for tools that are neither declared pure nor bridged.
+class Guard:
+    """Refuses, before anything is sent, tools that are neither declared pure nor Onward tools.
 
-    ``say_pure``: how this framework's user declares one, with ``{name}`` in it.
+    It goes on refusing: some frameworks tell the model of an error and would go on as if it were an answer.
     """
-    for name in names:
-        if name in pure or name in marked:
-            continue
-        raise UndeclaredEffect(
-            f"The agent has a tool {name!r} that is neither declared PURE nor an Onward Tool: after a crash nobody "
-            f"could say whether it happened. No request was sent. If it changes nothing outside, declare it: "
-            f"{say_pure.format(name=name)}. If it does, write it as a tasks.Tool (docs/effects.md) and give the "
-            f"agent as_function_tool(ctx, YourTool()) in its place."
-        )
+
+    def __init__(self, pure: Collection[str], *, say_pure: str) -> None:
+        """``say_pure``: how a user of this framework declares a tool, with ``{name}`` in it."""
+        self._pure, self._say_pure = frozenset(pure), say_pure
+        self._refusal: str | None = None
+
+    def check(self, unmarked: Iterable[str]) -> None:
+        """Raise ``UndeclaredEffect`` for the first of these tools that is not declared pure."""
+        for name in unmarked:
+            if self._refusal is None and name not in self._pure:
+                self._refusal = _refusal(name, self._say_pure.format(name=name))
+        if self._refusal is not None:
+            raise UndeclaredEffect(self._refusal)
+
+
+def _refusal(name: str, say_pure: str) -> str:
+    return (
+        f"The agent has a tool {name!r} that is neither declared PURE nor an Onward Tool: after a crash nobody could "
+        f"say whether it happened. No request was sent. If it changes nothing outside, declare it: {say_pure}. If it "
+        f"does, write it as a tasks.Tool (docs/effects.md) and give the agent as_function_tool(ctx, YourTool()) in "
+        f"its place."
+    )
 
 
 def number_tasks() -> None:

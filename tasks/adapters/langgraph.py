@@ -17,7 +17,7 @@ from langchain_openai import ChatOpenAI
 from pydantic import PrivateAttr
 
 from models.errors import ValueMismatch
-from tasks.adapters.bridge import MARK, PURE, Bridge, refuse_undeclared
+from tasks.adapters.bridge import MARK, NO_KEEPALIVE, PURE, Bridge, Guard
 from tasks.adapters.openai_sdk import KEY
 from tasks.context import Context
 from tasks.tools import Tool
@@ -30,11 +30,10 @@ _SAY_PURE = "chat_model(ctx, pure={{{name!r}}})"
 class RecordedChatOpenAI(ChatOpenAI):
     """``ChatOpenAI`` on the recording transport, which takes no tool of which nobody has said what it does."""
 
-    _pure: frozenset[str] = PrivateAttr(default=frozenset())
+    _guard: Guard = PrivateAttr(default_factory=lambda: Guard((), say_pure=_SAY_PURE))
 
     def bind_tools(self, tools: Sequence[Any], **options: Any) -> Any:
-        open_ = [_name(one) for one in tools if MARK not in (getattr(one, "metadata", None) or {})]
-        refuse_undeclared(open_, pure=self._pure, say_pure=_SAY_PURE)
+        self._guard.check(_name(one) for one in tools if MARK not in _metadata(one))
         return super().bind_tools(tools, **options)
 
 
@@ -42,11 +41,11 @@ def chat_model(ctx: Context, *, pure: Collection[str] = (), **options: Any) -> R
     """A chat model for the nodes of a graph. Options are ``ChatOpenAI``'s; ``api_key`` may name a secret."""
     clients = {
         "http_client": ctx.httpx_client(),
-        "http_async_client": ctx.async_httpx_client(),
+        "http_async_client": ctx.async_httpx_client(limits=NO_KEEPALIVE),
         "max_retries": 0,
     }
     made = RecordedChatOpenAI(**{"api_key": KEY, **options, **clients})
-    made._pure = frozenset(pure)
+    made._guard = Guard(pure, say_pure=_SAY_PURE)
     return made
 
 
@@ -97,3 +96,7 @@ def _name(tool: Any) -> str:
     if isinstance(tool, dict):
         return str(tool.get("name") or tool.get("function", {}).get("name") or tool.get("type"))
     return str(getattr(tool, "name", None) or getattr(tool, "__name__", tool))
+
+
+def _metadata(tool: Any) -> dict[str, Any]:
+    return getattr(tool, "metadata", None) or {}

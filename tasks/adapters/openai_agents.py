@@ -18,7 +18,7 @@ from agents.run_config import CallModelData, ModelInputData
 from openai import AsyncOpenAI
 
 from models.errors import ValueMismatch
-from tasks.adapters.bridge import Bridge, number_tasks, refuse_undeclared
+from tasks.adapters.bridge import Bridge, Guard, number_tasks
 from tasks.adapters.openai_sdk import async_openai_client
 from tasks.context import Context
 from tasks.tools import Tool
@@ -40,7 +40,7 @@ def run_config(
         openai_client=client or async_openai_client(ctx), use_responses=use_responses
     )
     ours = {
-        "model_provider": _Provider(models, frozenset(pure)),
+        "model_provider": _Provider(models, Guard(pure, say_pure=_SAY_PURE)),
         "call_model_input_filter": _only_named_models(options.pop("call_model_input_filter", None)),
     }
     steady = {"tracing_disabled": True, "group_id": f"{ctx.run_id}:{ctx.step_key}"}
@@ -76,18 +76,18 @@ class _Invoke:
 
 
 class _Provider(ModelProvider):
-    def __init__(self, provider: ModelProvider, pure: frozenset[str]) -> None:
-        self._provider, self._pure = provider, pure
+    def __init__(self, provider: ModelProvider, guard: Guard) -> None:
+        self._provider, self._guard = provider, guard
 
     def get_model(self, model_name: str | None) -> Model:
-        return _Guarded(self._provider.get_model(model_name), self._pure)
+        return _Guarded(self._provider.get_model(model_name), self._guard)
 
 
 class _Guarded(Model):
     """Sends nothing for an agent with a tool of which nobody has said what it does."""
 
-    def __init__(self, model: Model, pure: frozenset[str]) -> None:
-        self._model, self._pure = model, pure
+    def __init__(self, model: Model, guard: Guard) -> None:
+        self._model, self._guard = model, guard
 
     async def get_response(
         self, system_instructions: Any, input: Any, model_settings: Any, tools: list[Any],
@@ -110,10 +110,10 @@ class _Guarded(Model):
             yield event
 
     def _check(self, tools: list[Any]) -> None:
-        foreign = [
-            tool for tool in tools if not isinstance(getattr(tool, "on_invoke_tool", None), _Invoke)
-        ]
-        refuse_undeclared([tool.name for tool in foreign], pure=self._pure, say_pure=_SAY_PURE)
+        ours = [isinstance(getattr(tool, "on_invoke_tool", None), _Invoke) for tool in tools]
+        self._guard.check(
+            tool.name for tool, is_ours in zip(tools, ours, strict=True) if not is_ours
+        )
 
 
 def _only_named_models(then: Any) -> Any:

@@ -10,6 +10,7 @@ from typing import Any
 
 from openai import AsyncOpenAI, OpenAI
 
+from tasks.adapters.bridge import NO_KEEPALIVE
 from tasks.context import Context
 
 KEY = "{{secret:OPENAI_API_KEY}}"  #: resolved when a request leaves, so a replay needs no key
@@ -24,5 +25,5 @@ def openai_client(ctx: Context, **options: Any) -> OpenAI:
 
 def async_openai_client(ctx: Context, **options: Any) -> AsyncOpenAI:
     """``openai_client`` for ``async def`` steps."""
-    client = ctx.async_httpx_client()
+    client = ctx.async_httpx_client(limits=NO_KEEPALIVE)
     return AsyncOpenAI(**{"api_key": KEY, **options, "max_retries": 0, "http_client": client})

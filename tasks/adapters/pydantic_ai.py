@@ -24,7 +24,7 @@ from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.providers import Provider, infer_provider_class
 
 from models.errors import ValueMismatch
-from tasks.adapters.bridge import MARK, PURE, Bridge, number_tasks, refuse_undeclared
+from tasks.adapters.bridge import MARK, NO_KEEPALIVE, PURE, Bridge, Guard, number_tasks
 from tasks.context import Context
 from tasks.tools import Tool
 
@@ -49,7 +49,7 @@ def onward_model(ctx: Context, model: Model | str, *, pure: Collection[str] = ()
         on_ours = infer_model(model, provider_factory=lambda name: _provider(ctx, name))
     else:
         on_ours = _moved(ctx, model)
-    return _Guarded(on_ours, frozenset(pure))
+    return _Guarded(on_ours, Guard(pure, say_pure=_SAY_PURE))
 
 
 def toolset(ctx: Context, *tools: Tool[Any, Any]) -> FunctionToolset[Any]:
@@ -78,9 +78,9 @@ def as_function_tool(ctx: Context, tool: Tool[Any, Any]) -> AgentTool[Any]:
 class _Guarded(WrapperModel):
     """Sends nothing for an agent with a tool of which nobody has said what it does."""
 
-    def __init__(self, wrapped: Model, pure: frozenset[str]) -> None:
+    def __init__(self, wrapped: Model, guard: Guard) -> None:
         super().__init__(wrapped)
-        self._pure = pure
+        self._guard = guard
 
     async def request(
         self, messages: Any, model_settings: Any, model_request_parameters: ModelRequestParameters
@@ -101,8 +101,7 @@ class _Guarded(WrapperModel):
 
     def _check(self, offered: ModelRequestParameters) -> None:
         functions = [one.name for one in offered.function_tools if MARK not in (one.metadata or {})]
-        names = functions + [one.kind for one in offered.native_tools]
-        refuse_undeclared(names, pure=self._pure, say_pure=_SAY_PURE)
+        self._guard.check(functions + [one.kind for one in offered.native_tools])
 
 
 def _provider(ctx: Context, name: str) -> Provider[Any]:
@@ -116,7 +115,7 @@ def _provider(ctx: Context, name: str) -> Provider[Any]:
         from tasks.adapters.anthropic_sdk import async_anthropic_client  # noqa: PLC0415 - likewise
 
         return kind(anthropic_client=async_anthropic_client(ctx))
-    return kind(http_client=ctx.async_httpx_client())
+    return kind(http_client=ctx.async_httpx_client(limits=NO_KEEPALIVE))
 
 
 def _moved(ctx: Context, model: Model) -> Model:
@@ -143,5 +142,7 @@ def _moved_provider(ctx: Context, provider: Provider[Any]) -> Provider[Any]:
             f"A model of {provider.name} brings a client that cannot be put on another transport, so its calls would "
             f"not be recorded. Name the model instead, as in Agent('{provider.name}:...')."
         )
-    ours = client.with_options(http_client=ctx.async_httpx_client(), max_retries=0)
+    ours = client.with_options(
+        http_client=ctx.async_httpx_client(limits=NO_KEEPALIVE), max_retries=0
+    )
     return type(provider)(**{option: ours})

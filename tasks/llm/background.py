@@ -14,7 +14,7 @@ def awaited(question: Question, *, poll_every: float) -> Logic[Reply]:
     """The finished answer. Each attempt looks once, and parks while there is none."""
     begun: Reply = yield Begin(question)
     reply = begun
-    if not begun.taken.replayed:
+    if begun.status in UNFINISHED and not begun.taken.replayed:
         yield Park(poll_every, _why(begun))
     while reply.status in UNFINISHED:
         try:

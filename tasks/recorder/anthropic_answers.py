@@ -24,27 +24,23 @@ def messages_stream(body: bytes) -> Reading:
     events = sse.read(body)
     reading = Reading("malformed" if events.malformed and not events.values else "cut")
     reason: str | None = None
-    filled = ended = False
     for event in events.values:
-        match event.get("type"):
-            case "error":
-                return reading.as_state("cut", problem(event.get("error")))
-            case "message_start":
-                reading = _with_usage(reading, fields(event.get("message")))
-            case "message_delta":
-                reason = text(fields(event.get("delta")).get("stop_reason")) or reason
-                reading = _with_usage(reading, event)
-            case "content_block_start":
-                filled = filled or _says(fields(event.get("content_block")))
-            case "content_block_delta":
-                filled = filled or _says({"type": "text", **fields(event.get("delta"))})
-            case "message_stop":
-                ended = True
-            case _:
-                pass
-    if events.malformed or not ended:
-        return reading.as_state("malformed" if events.malformed else "cut")
-    return reading.as_state(_state(reason, filled))
+        if event.get("type") == "error":
+            return reading.as_state("cut", problem(event.get("error")))
+        reading = _with_usage(_with_usage(reading, fields(event.get("message"))), event)
+        reason = text(fields(event.get("delta")).get("stop_reason")) or reason
+    if events.malformed:
+        return reading.as_state("malformed")
+    if not any(event.get("type") == "message_stop" for event in events.values):
+        return reading
+    return reading.as_state(_state(reason, any(map(_fills, events.values))))
+
+
+def _fills(event: dict[str, Any]) -> bool:
+    """Whether an event brings any of the answer."""
+    if event.get("type") == "content_block_start":
+        return _says(fields(event.get("content_block")))
+    return event.get("type") == "content_block_delta" and _says(fields(event.get("delta")))
 
 
 def _says(block: dict[str, Any]) -> bool:

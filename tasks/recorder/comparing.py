@@ -5,6 +5,7 @@ from typing import Any
 
 from models.messages import safe_repr
 
+_ABSENT = object()
 _NAMED = 6  #: fields that are named
 
 
@@ -13,7 +14,9 @@ def difference(recorded: str, asked: str) -> str:
     before, now = _fields(recorded), _fields(asked)
     if before is None or now is None:
         return "its body" if recorded != asked else "its method, its URL or its endpoint"
-    names = [name for name in {**before, **now} if before.get(name) != now.get(name)]
+    names = [
+        name for name in {**before, **now} if before.get(name, _ABSENT) != now.get(name, _ABSENT)
+    ]
     if not names:
         return "its method, its URL or its endpoint"
     told = [_told(name, before, now) for name in names[:_NAMED]]
@@ -27,7 +30,9 @@ def _told(name: str, before: dict[str, Any], now: dict[str, Any]) -> str:
         return f"{shown} (was not there)"
     if name not in now:
         return f"{shown} (is not there any more)"
-    if all(isinstance(value, str | int | float | bool | None) for value in (before[name], now[name])):
+    if all(
+        isinstance(value, str | int | float | bool | None) for value in (before[name], now[name])
+    ):
         return f"{shown} (was {safe_repr(before[name], limit=60)}, is {safe_repr(now[name], limit=60)})"
     return shown
 

@@ -12,13 +12,16 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import Any
 
 from tasks.recorder import anthropic_answers, openai_answers
 from tasks.recorder.reading import Reading
 from tasks.recorder.values import Arrived
 
-_BYTES_A_TOKEN = 2  #: fewer than any text that people write needs; more tokens than a request can have
+_BYTES_A_TOKEN = (
+    2  #: fewer than any text that people write needs; more tokens than a request can have
+)
 _AROUND = 256  #: tokens that a service adds around messages and tools
 _LIMITS = ("max_completion_tokens", "max_output_tokens", "max_tokens", "n_predict")
 
@@ -34,9 +37,7 @@ class Dialect:
 
 
 CHAT = Dialect("openai.chat", openai_answers.chat, openai_answers.chat_stream)
-RESPONSES = Dialect(
-    "openai.responses", openai_answers.responses, openai_answers.responses_stream
-)
+RESPONSES = Dialect("openai.responses", openai_answers.responses, openai_answers.responses_stream)
 EMBEDDINGS = Dialect(
     "openai.embeddings", openai_answers.embeddings, openai_answers.chat_stream, answers=False
 )
@@ -99,15 +100,8 @@ def read(dialect: Dialect, answer: Arrived) -> Reading:
 
 
 def fits(answered: str | None, pin: str) -> bool:
-    """Whether the model that answered is the one that was pinned, or a dated release of it."""
-    if answered is None:
-        return False
-    return answered == pin or (
-        answered.startswith(pin) and _RELEASE.fullmatch(answered[len(pin) :]) is not None
-    )
-
-
-_RELEASE = re.compile(r"-\d{4}-?\d{2}-?\d{2}")
+    """Whether the model that answered is the one that was pinned; ``gpt-x-*`` stands for its releases."""
+    return answered is not None and (answered == pin or ("*" in pin and fnmatchcase(answered, pin)))
 
 
 def as_object(body: bytes) -> dict[str, Any]:

@@ -7,30 +7,21 @@ An answer that is not whole is recorded, rejected, and asked for again at the ne
 over all attempts.
 """
 
-import json
 import time
 from typing import Any
 
 from models.failpoints import FailPoint, failpoint
-from models.journal import calls
-from models.journal.call_values import Charge, NewCall, Place, RecordedCall, Reservation
+from models.journal.call_values import Place, Reservation
 from tasks.errors import AnswerIncomplete
 from tasks.recorder import dialects, digests, guard, money, scopes, waiting
-from tasks.recorder.comparing import difference
 from tasks.recorder.driving import Steps
 from tasks.recorder.filling import filled
-from tasks.recorder.options import CallOptions, Freshness
+from tasks.recorder.keeping import Keeping, unrecorded
+from tasks.recorder.options import CallOptions
 from tasks.recorder.reading import Reading
 from tasks.recorder.recorder import Recorder
 from tasks.recorder.values import Arrived, Incoming, NoAnswer, Outgoing, Send
 
-#: Of an answer's headers: what belongs to the connection, and what identifies somebody.
-_DROPPED = frozenset(
-    {
-        "connection", "content-encoding", "content-length", "keep-alive", "set-cookie", "set-cookie2",
-        "transfer-encoding",
-    }
-)  # fmt: skip
 _SHOWN = 2000  #: characters of an answer that was given up
 
 #: A reader wants the same again after these: they say something about the moment, not about what was read.
@@ -46,12 +37,7 @@ class Exchange:
         self._admitted = guard.admit(
             request, untracked=self._claimed.untracked, step=self._claimed.step_key
         )
-        redact = recorder.redact
-        self._url = redact(digests.recordable_url(request.url))
-        self._body = redact(digests.as_text(request.body))
-        self._digest = digests.digest(
-            method=request.method, url=self._url, dialect=self._admitted.name, body=self._body
-        )
+        self._kept = Keeping(recorder, self._admitted, request)
 
     def steps(self) -> Steps:
         """The exchange, to be driven."""
@@ -60,7 +46,7 @@ class Exchange:
             if self._admitted.kind == "untracked":
                 return (yield from self._pass())
             with scopes.asking(self._rec.numbering, what=self._rec.what) as turn:
-                if (given_up := self._rec.given_up.get((turn.path, self._digest))) is not None:
+                if (given_up := self._rec.given_up.get((turn.path, self._kept.digest))) is not None:
                     raise given_up  # an SDK that tries again by itself
                 return (yield from self._ask(turn))
 
@@ -71,22 +57,20 @@ class Exchange:
             arrived = yield Send(filled(self._request), self._options.on_chunk)
         except NoAnswer as lost:
             raise lost.cause from lost.cause.__cause__
-        assert arrived is not None
-        if arrived.broken is not None:
-            raise arrived.broken
+        arrived = _whole(arrived)
         return Incoming(status=arrived.status, headers=arrived.headers, body=arrived.body)
 
     def _ask(self, turn: scopes.Turn) -> Steps:
         counted = 0
         while True:
             position = turn.take()
-            record = self._met(turn.path, position)
-            place = Place(self._rec.history.generation, turn.path, position)
-            if record is not None:
-                incoming = self._recalled(record, turn.path, position)
-                if incoming is None:
-                    incoming = yield from self._live(self._rec.refreshing(turn.path, position), turn)
-            else:
+            record = self._kept.met(turn.path, position)
+            incoming = self._kept.recalled(record, self._options) if record else None
+            if incoming is None:
+                generation = self._rec.history.generation
+                place = Place(generation, turn.path, position)
+                if record is not None:  # too old for its reader
+                    place = self._rec.refreshing(turn.path, position)
                 incoming = yield from self._live(place, turn)
             if self._is_taken(incoming):
                 incoming.asks = counted + 1
@@ -96,51 +80,16 @@ class Exchange:
             if counted >= self._options.max_asks or self._admitted.kind == "read":
                 raise self._incomplete(incoming, turn.path, counted)
 
-    # -- from the record --------------------------------------------------------------------------------
-
-    def _met(self, path: str, position: int) -> RecordedCall | None:
-        record = self._rec.record_at(path, position)
-        if record is None or record.digest == self._digest:
-            return record
-        recorded = self._rec.written(lambda: calls.request(self._claimed, record.place))
-        self._rec.mismatch(
-            f"position {position} of scope {path!r} differs in {difference(recorded, self._body)}"
-        )
-        return None
-
-    def _recalled(self, record: RecordedCall, path: str, position: int) -> Incoming | None:
-        """The recorded answer; None when it is too old for its reader."""
-        if self._admitted.kind == "model":
-            return self._of_record(record)
-        newest = self._rec.refreshed(path, position) or record
-        incoming = self._of_record(newest)
-        oldest = self._options.max_age.total_seconds() if self._options.max_age else 0.0
-        is_old = newest.age > oldest
-        if self._options.freshness is Freshness.REFETCH and is_old:
-            return None
-        incoming.stale = self._options.freshness is Freshness.MARK and is_old
-        return incoming
-
-    def _of_record(self, record: RecordedCall) -> Incoming:
-        answer = self._rec.written(lambda: calls.answer(self._claimed, record.place))
-        return Incoming(
-            status=record.status, headers=tuple((k, v) for k, v in json.loads(record.headers)),
-            body=digests.as_bytes(answer), place=record.place, replayed=True, age=record.age,
-            state=record.state, verdict=record.verdict, reason=getattr(record, "reason", None),
-            counts=self._rec.counts(record), model=record.model_answered, tokens_in=record.tokens_in,
-            tokens_out=record.tokens_out, judged=self._judged,
-        )  # fmt: skip
-
-    def _judged(self, incoming: Incoming, verdict: Any, reason: str | None) -> None:
-        if incoming.place is not None:
-            self._rec.judge(incoming.place, verdict=verdict, reason=reason)
-
     def _is_taken(self, incoming: Incoming) -> bool:
         if incoming.place is None or incoming.state in ("complete", "pending"):
             return True
         if incoming.state != "length" or incoming.verdict == "rejected":
             return False
-        if incoming.verdict is None and self._options.accept_length and not self._options.give_verdict:
+        if (
+            incoming.verdict is None
+            and self._options.accept_length
+            and not self._options.give_verdict
+        ):
             incoming.accept()
         return self._options.accept_length or incoming.verdict == "accepted"
 
@@ -154,7 +103,7 @@ class Exchange:
             state=incoming.state, text=digests.as_text(incoming.body)[:_SHOWN], counts=incoming.counts,
         )  # fmt: skip
         if not self._options.give_verdict:
-            self._rec.given_up[path, self._digest] = error
+            self._rec.given_up[path, self._kept.digest] = error
         return error
 
     # -- from the world ---------------------------------------------------------------------------------
@@ -170,9 +119,7 @@ class Exchange:
             arrived = yield Send(outgoing, self._options.on_chunk)
         except NoAnswer as lost:
             raise lost.cause from lost.cause.__cause__
-        assert arrived is not None
-        if arrived.broken is not None:
-            raise arrived.broken
+        arrived = _whole(arrived)
         waiting.after_read(self._rec, self._admitted.endpoint, arrived)
         return self._read(place, turn, arrived, started=started)
 
@@ -183,44 +130,50 @@ class Exchange:
         reading = Reading("complete")
         if self._admitted.dialect is not None and arrived.status < 300:
             reading = dialects.read(self._admitted.dialect, arrived)
+        if reading.state == "pending":
+            turn.give_back()  # asked until it is there: how often is nobody's business
+            return unrecorded(arrived, reading)
         passing = arrived.status in _PASSING or arrived.status >= 500
-        if reading.state == "pending" or passing or (self._admitted.polls and arrived.status >= 400):
-            if reading.state == "pending":
-                turn.give_back()  # asked until it is there: how often is nobody's business
-            return self._unrecorded(arrived, reading)
+        if passing or (self._admitted.polls and arrived.status >= 400):
+            return unrecorded(arrived, reading)
         reservation = self._rec.backgrounds.pop(reading.response_id or "", None)
         charge = money.charge(reading, reservation, started=started) if reservation else None
-        return self._recorded(
+        return self._kept.record(
             place, arrived, reading, reservation=reservation, charge=charge, started=started
         )
 
     def _live_model(self, place: Place, outgoing: Outgoing) -> Steps:
-        rec, wanted = self._rec, dialects.wanted(self._dialect, self._request.body)
-        worst = rec.purse.worst(wanted, self._admitted.endpoint)
-        yield from waiting.for_place(rec, self._admitted.endpoint, tokens=worst.tokens)
-        if rec.sends == 0 and self._claimed.attempt > 1:
-            rec.purse.charge_lost()
-        rec.sends += 1
-        reservation = rec.purse.reserve(place, rec.sends, worst=worst, model=wanted.model)
+        rec, endpoint = self._rec, self._admitted.endpoint
+        wanted = dialects.wanted(self._dialect, self._request.body)
+        worst = rec.purse.worst(wanted, endpoint)
+        troubled = yield from waiting.for_place(rec, endpoint, tokens=worst.tokens)
+        rec.charge_lost()
+        reservation = money.reservation(place, worst, model=wanted.model)
+        rec.purse.reserve(reservation)
         self._fail(FailPoint.L1, place)
         started = time.monotonic()
         arrived = yield from self._sent(outgoing, reservation, started=started)
         self._fail(FailPoint.L2, place)
         if not 200 <= arrived.status < 300:
             rec.purse.release(reservation)
-            waiting.after_refusal(rec, self._admitted.endpoint, self._request, arrived)
-            return self._unrecorded(arrived, Reading("failed"))
+            waiting.after_refusal(rec, endpoint, self._request, arrived)
+            return unrecorded(arrived, Reading("failed"))
+        if troubled:
+            waiting.after_success(endpoint)
+        return self._answered(place, arrived, reservation, started=started)
+
+    def _answered(
+        self, place: Place, arrived: Arrived, reservation: Reservation, *, started: float
+    ) -> Incoming:
         reading = self._pinned(dialects.read(self._dialect, arrived))
         if reading.state == "pending" and reading.response_id:
             # Its price is known when it is there: what was set aside stays so until then.
-            rec.backgrounds[reading.response_id] = reservation
-            return self._recorded(place, arrived, reading, started=started)
+            self._rec.backgrounds[reading.response_id] = reservation
+            return self._kept.record(place, arrived, reading, started=started)
         charge = money.charge(reading, reservation, started=started)
-        incoming = self._recorded(
+        return self._kept.record(
             place, arrived, reading, reservation=reservation, charge=charge, started=started
         )
-        waiting.after_success(self._admitted.endpoint)
-        return incoming
 
     def _sent(self, outgoing: Outgoing, reservation: Reservation, *, started: float) -> Any:
         """What arrived. Whatever else comes of it, the money is settled by what may have been billed."""
@@ -233,6 +186,9 @@ class Exchange:
         try:
             arrived = yield Send(outgoing, self._options.on_chunk)
         except NoAnswer as lost:
+            if lost.of_caller:
+                rec.purse.release(reservation)
+                raise lost.cause from lost.cause.__cause__
             if lost.has_left:
                 rec.purse.charge_all(reservation, started=started)
             else:
@@ -243,49 +199,6 @@ class Exchange:
             raise
         return arrived
 
-    def _recorded(
-        self,
-        place: Place,
-        arrived: Arrived,
-        reading: Reading,
-        *,
-        started: float,
-        reservation: Reservation | None = None,
-        charge: Charge | None = None,
-    ) -> Incoming:
-        kept = tuple((key, value) for key, value in arrived.headers if key.lower() not in _DROPPED)
-        headers = self._rec.redact(json.dumps(kept, ensure_ascii=True))
-        answer = self._rec.redact(digests.as_text(arrived.body))
-        asked = dialects.as_object(self._request.body).get("model")
-        model = asked if isinstance(asked, str) else None
-        call = NewCall(
-            place=place, kind="model" if self._admitted.kind == "model" else "read", digest=self._digest,
-            method=self._request.method.upper(), url=self._url, endpoint=self._admitted.endpoint.url,
-            dialect=self._admitted.name, model=model, model_answered=reading.model, request=self._body,
-            status=arrived.status, headers=headers, answer=answer, state=reading.state,
-            response_id=reading.response_id, tokens_in=reading.tokens_in, tokens_out=reading.tokens_out,
-            cost=money.cost(reading, model), started_at_ago=time.monotonic() - started,
-        )  # fmt: skip
-        self._rec.written(
-            lambda: calls.record(
-                self._claimed, call, worker=self._rec.sender.worker, reservation=reservation,
-                charge=charge,
-            )
-        )  # fmt: skip
-        self._fail(FailPoint.L3, place)
-        return Incoming(
-            status=arrived.status, headers=tuple((k, v) for k, v in json.loads(headers)),
-            body=digests.as_bytes(answer), place=place, state=reading.state, model=reading.model,
-            tokens_in=reading.tokens_in, tokens_out=reading.tokens_out, judged=self._judged,
-        )  # fmt: skip
-
-    def _unrecorded(self, arrived: Arrived, reading: Reading) -> Incoming:
-        kept = tuple((key, value) for key, value in arrived.headers if key.lower() not in _DROPPED)
-        return Incoming(
-            status=arrived.status, headers=kept, body=arrived.body, state=reading.state,
-            model=reading.model,
-        )  # fmt: skip
-
     def _pinned(self, reading: Reading) -> Reading:
         pin = self._options.pin
         judged = reading.state not in ("cut", "malformed", "failed", "pending")
@@ -295,8 +208,18 @@ class Exchange:
 
     @property
     def _dialect(self) -> dialects.Dialect:
-        assert self._admitted.dialect is not None
+        if self._admitted.dialect is None:
+            raise AssertionError("a model call has a dialect")
         return self._admitted.dialect
 
     def _fail(self, point: FailPoint, place: Place) -> None:
         failpoint(point, self._claimed.step_name, f"{place.scope}:{place.position}")
+
+
+def _whole(arrived: Arrived | None) -> Arrived:
+    """What was read, to its end; otherwise the reader hears of it as of any broken connection."""
+    if arrived is None:
+        raise AssertionError("a request was driven as if it were a wait")
+    if arrived.broken is not None:
+        raise arrived.broken
+    return arrived

@@ -36,23 +36,19 @@ class Purse:
             lambda: wallets.charge_lost(self.claimed), confirmed=lambda: None, stoppable=True
         )
 
-    def reserve(self, place: Place, send: int, *, worst: prices.Worst, model: str | None) -> Reservation:
-        """Set aside what this request may cost. Raises what stops the step when a limit forbids it."""
-        reservation = Reservation(
-            place=place, send=send, tokens=worst.tokens, cost=worst.cost, model=model
-        )
+    def reserve(self, reservation: Reservation) -> None:
+        """Set aside what a request may cost. Raises what stops the step when a limit forbids it."""
         answer = patience.recorded(
             lambda: wallets.reserve(self.claimed, reservation),
             confirmed=lambda: None,
             stoppable=True,
         )
         if isinstance(answer, Exceeded):
-            raise budgets.refusal(answer, self.claimed, model=model)
+            raise budgets.refusal(answer, self.claimed, model=reservation.model)
         if isinstance(answer, Withheld):
             raise EffectWithheld(
                 f"A model call of step {self.claimed.step_key!r} was not made: the run is held ({answer.hold})."
             )
-        return reservation
 
     def release(self, reservation: Reservation) -> None:
         """It cost nothing."""
@@ -75,6 +71,15 @@ class Purse:
             return
 
 
+def reservation(
+    place: Place, worst: prices.Worst, *, model: str | None, token: int | None = None
+) -> Reservation:
+    """What is set aside for a request. One claim sends at most one for a place, so they need no numbers."""
+    return Reservation(
+        place=place, send=1, tokens=worst.tokens, cost=worst.cost, model=model, token=token
+    )
+
+
 def cost(reading: Reading, model: str | None) -> Decimal | None:
     """The price of an answer that says what it took."""
     if reading.tokens is None:
@@ -82,12 +87,14 @@ def cost(reading: Reading, model: str | None) -> Decimal | None:
     return prices.cost_of(model or reading.model, reading.tokens_in or 0, reading.tokens_out or 0)
 
 
-def charge(reading: Reading, reservation: Reservation, *, started: float) -> Charge:
+def charge(reading: Reading, reserved: Reservation, *, started: float) -> Charge:
     """What an answer did cost: all that was set aside when it does not say."""
     seconds = time.monotonic() - started
+    if reading.tokens is None and reading.state == "failed":
+        return Charge(0, Decimal(0), seconds)  # the service says that it made nothing
     if reading.tokens is None:
-        return Charge(reservation.tokens, reservation.cost, seconds)
-    return Charge(reading.tokens, cost(reading, reservation.model), seconds)
+        return Charge(reserved.tokens, reserved.cost, seconds)
+    return Charge(reading.tokens, cost(reading, reserved.model), seconds)
 
 
 def place_in_line(endpoint: Endpoint, *, tokens: int, at_most: float) -> float:

@@ -38,8 +38,8 @@ def chat_stream(body: bytes) -> Reading:
             filled |= {place} if has_content else set()
             refused |= {place} if has_refused else set()
     if not reasons:
-        malformed = events.malformed or not (events.done or events.values or not body.strip())
-        return reading.as_state("malformed" if malformed else "empty" if events.done else "cut")
+        state = "empty" if events.done else "cut"
+        return reading.as_state("malformed" if events.malformed else state)
     states = [
         _state(reason, place in filled, place in refused) for place, reason in reasons.items()
     ]

@@ -28,7 +28,7 @@ class CallOptions:
 
     max_asks: int = 3  #: answers that may be asked for until one is whole, over all attempts
     accept_length: bool = False  #: take an answer that ended at its length limit
-    pin: str | None = None  #: the model that must have answered; a dated release of it will do
+    pin: str | None = None  #: the model that must have answered; ``gpt-x-*`` for any release of it
     on_chunk: Callable[[bytes], object] | None = None  #: sees a live answer as it comes
     freshness: Freshness = Freshness.REPLAY
     max_age: timedelta | None = None

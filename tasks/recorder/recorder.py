@@ -7,7 +7,7 @@ same for threads and for asyncio.
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import Any
+from typing import Any, NoReturn
 
 from models.failpoints import FailPoint, failpoint
 from models.journal import calls
@@ -46,8 +46,10 @@ class Recorder:
         self.require_trust, self.redact = require_trust, redact
         self.numbering = scopes.Numbering()
         self.purse = Purse(claimed)
-        self.sends = 0  #: of this attempt; tells its reservations apart
-        self.backgrounds: dict[str, Reservation] = {}  #: of answers that are being made, by their ids
+        self._lost = claimed.attempt > 1  #: what earlier attempts set aside is to be charged first
+        self.backgrounds: dict[
+            str, Reservation
+        ] = {}  #: of answers that are being made, by their ids
         self.given_up: dict[tuple[str, str], AnswerIncomplete] = {}
         self._on_mismatch = on_mismatch
         self._history: History | None = None
@@ -143,15 +145,23 @@ class Recorder:
 
     def judge(self, place: Place, *, verdict: Verdict, reason: str | None = None) -> None:
         """What was made of an answer, durable on return; the same words in every attempt."""
-        about = f"{place.scope}:{place.position}"
-        failpoint(FailPoint.L3, self.claimed.step_name, about)
         try:
-            self.written(
-                lambda: calls.judge(self.claimed, place, verdict=verdict, reason=reason)
-            )
+            self.written(lambda: calls.judge(self.claimed, place, verdict=verdict, reason=reason))
         except JournalError as error:
             raise self.ledger.note(AttemptLost(str(error))) from error
-        failpoint(FailPoint.L4, self.claimed.step_name, about)
+        failpoint(FailPoint.L4, self.claimed.step_name, f"{place.scope}:{place.position}")
+
+    def charge_lost(self) -> None:
+        """Before anything new is set aside: what earlier attempts had set aside is charged."""
+        if self._lost:
+            self._lost = False
+            self.purse.charge_lost()
+
+    def postpone(self, delay: float, reason: str) -> NoReturn:
+        """Send the step back for ``delay`` seconds: it holds no worker, and nothing is counted."""
+        raise self.ledger.note(
+            CallPostponed(f"Step {self.claimed.step_key!r} waits for {reason}.", delay=delay)
+        )
 
     def written(self, write: Callable[[], Any]) -> Any:
         """A verb's answer; every verb may be repeated."""
@@ -167,7 +177,7 @@ class Recorder:
                 f"Step {self.claimed.step_key!r} of run {self.claimed.run_id} asks for something else than it has "
                 f"on record: {why}. The recorded answer is not given for another question, and nothing was sent. "
                 f"If the step's code or prompt was changed, start workers with the former one and `onward runs "
-                f"resume {self.claimed.run_id}`; or let the step ask anew: @step(on_replay_mismatch=\"branch\"), "
+                f'resume {self.claimed.run_id}`; or let the step ask anew: @step(on_replay_mismatch="branch"), '
                 f"which works while no effect of it has happened.",
                 reason=BlockReason.REPLAY_MISMATCH,
             )

@@ -70,7 +70,9 @@ def of_model(answer: Arrived, url: str) -> Meaning:
     """What a status other than success means when a model was asked."""
     status, said = answer.status, _told(answer)
     if status == 429 or status in _OVERLOADED or status == 408 or status >= 500:
-        return Later(asked_to_wait(answer) if status == 429 or status in _OVERLOADED else None, said)
+        return Later(
+            asked_to_wait(answer) if status == 429 or status in _OVERLOADED else None, said
+        )
     if status == 410 or (status in _MAY_NAME_MODEL and _names_model(answer)):
         return Withdrawn(said)
     if status in (401, 403):
@@ -101,7 +103,8 @@ def asked_to_wait(answer: Arrived) -> float | None:
     until, now = _date(given), _date(answer.header("date"))
     if until is None or now is None:
         return None
-    return min(max((until - now).total_seconds(), _SOONEST), _LONGEST)
+    away: float = (until - now).total_seconds()
+    return min(max(away, _SOONEST), _LONGEST)
 
 
 def names_of_secrets(headers: Headers) -> tuple[str, ...]:
@@ -133,7 +136,9 @@ def _error_of(answer: Arrived) -> Any:
 def _names_model(answer: Arrived) -> bool:
     error = _error_of(answer)
     said = problem(error) or ""
-    return text(fields(error).get("code")) in _WITHDRAWN_CODES or _WITHDRAWN.search(said) is not None
+    return (
+        text(fields(error).get("code")) in _WITHDRAWN_CODES or _WITHDRAWN.search(said) is not None
+    )
 
 
 def _told(answer: Arrived) -> str:

@@ -169,14 +169,17 @@ class Turn:
 def _check(use: _Use, scope: Scope, task: "_Task | None", what: str) -> None:
     if use.under_way:
         raise CallScopeNeeded(
-            _needed(what, "is made while another one of the same scope is under way", "which is first")
+            _needed(
+                what, "is made while another one of the same scope is under way", "which is first"
+            )
         )
     before = use.task() if use.task is not None else None
     if task is not None:
-        other = before is not None and before is not task
-        if other and (not before.done() or task in _unnumbered):
+        if before is not None and before is not task and (not before.done() or task in _unnumbered):
             raise CallScopeNeeded(
-                _needed(what, "comes from one of several asyncio tasks without numbers", "their order")
+                _needed(
+                    what, "comes from one of several asyncio tasks without numbers", "their order"
+                )
             )
     elif use.thread not in (None, threading.get_ident()) and not scope.of_task and before is None:
         raise CallScopeNeeded(
@@ -203,10 +206,11 @@ def number_tasks(loop: asyncio.AbstractEventLoop) -> None:
 
     For whoever drives a loop of his own (an agent's ``run_sync``): before it runs.
     """
-    factory = loop.get_task_factory()
+    factory: Any = loop.get_task_factory()
     if isinstance(factory, _Factory):
         return
-    loop.set_task_factory(_Factory(factory))
+    numbering: Any = _Factory(factory)
+    loop.set_task_factory(numbering)
     _unnumbered.update(asyncio.all_tasks(loop))
 
 

@@ -37,7 +37,7 @@ def read(body: bytes) -> Events:
 
 
 def _datas(text: str) -> Iterator[str]:
-    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    *lines, tail = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     data: list[str] = []
     for line in lines:
         if line.startswith("data:"):
@@ -45,5 +45,5 @@ def _datas(text: str) -> Iterator[str]:
         elif not line and data:
             yield "\n".join(data)
             data = []
-    if data and data == [DONE]:  # some services end without the last blank line
+    if DONE in (tail[5:].strip(), *data):  # some services end without the last blank line
         yield DONE

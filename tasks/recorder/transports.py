@@ -5,6 +5,7 @@ answer is read to its end before it is handed on, since half an answer is none; 
 """
 
 import importlib
+import os
 import time
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -37,7 +38,8 @@ def async_client(recorder: "Recorder", options: dict[str, Any]) -> Any:
 def transport(recorder: "Recorder", *, async_: bool, library: str) -> Any:
     """A transport for a client of the caller's own."""
     module = importlib.import_module(library)
-    inner = module.AsyncHTTPTransport() if async_ else module.HTTPTransport()
+    kind = module.AsyncHTTPTransport if async_ else module.HTTPTransport
+    inner = kind(verify=_certificates(library, os.getpid()))
     return _wrapped(library, recorder, inner, options=CallOptions(), async_=async_)
 
 
@@ -46,6 +48,8 @@ def _client(recorder: "Recorder", given: dict[str, Any], kind: str, *, async_: b
     options = {name: value for name, value in given.items() if name not in _OWN_OPTIONS}
     module = importlib.import_module("httpx2")
     options.setdefault("timeout", module.Timeout(settings().llm_timeout, connect=_CONNECT))
+    if not options.keys() & {"verify", "cert", "transport", "trust_env"}:
+        options["verify"] = _certificates("httpx2", os.getpid())
     made = getattr(module, kind)(**options)
     # The client has chosen its transports by its own rules: certificates, proxies, mounts.
     made._transport = _wrapped("httpx2", recorder, made._transport, options=own, async_=async_)
@@ -56,53 +60,61 @@ def _client(recorder: "Recorder", given: dict[str, Any], kind: str, *, async_: b
     return made
 
 
+@lru_cache(maxsize=4)
+def _certificates(library: str, _pid: int) -> Any:
+    """One for the whole process: reading the certificates takes 40 ms of CPU."""
+    return importlib.import_module(library).create_ssl_context()
+
+
 def _wrapped(
     library: str, recorder: "Recorder", inner: Any, *, options: CallOptions, async_: bool
 ) -> Any:
-    sync_kind, async_kind = _kinds(library)
-    return (async_kind if async_ else sync_kind)(recorder, inner, options)
+    return _kind(library, async_=async_)(recorder, inner, options)
 
 
-@lru_cache(maxsize=2)
-def _kinds(library: str) -> tuple[Any, Any]:
-    """The two transports of one library, which are told apart by what they derive from."""
+@lru_cache(maxsize=4)
+def _kind(library: str, *, async_: bool) -> Any:
+    """A transport of one library: its clients look at what a transport derives from."""
     module: Any = importlib.import_module(library)
+    return _async_kind(module) if async_ else _sync_kind(module)
 
+
+def _sync_kind(module: Any) -> Any:
     class Recorded(module.BaseTransport):  # type: ignore[misc] # known at run time only
         def __init__(self, recorder: "Recorder", inner: Any, options: CallOptions) -> None:
             self._recorder, self._inner, self._options = recorder, inner, options
 
         def handle_request(self, request: Any) -> Any:
-            outgoing = _outgoing(request, request.read())
-
-            def send(order: Send) -> Arrived:
-                return _Sending(module, request, order).send(self._inner)
-
-            options = _options(request, self._options)
-            incoming = self._recorder.exchange(outgoing, send, options=options)
+            incoming = self._recorder.exchange(
+                _outgoing(request, request.read()),
+                lambda order: _Sending(module, request, order).send(self._inner),
+                options=_options(request, self._options),
+            )
             return _response(module, request, incoming)
 
         def close(self) -> None:
             self._inner.close()
 
+    return Recorded
+
+
+def _async_kind(module: Any) -> Any:
     class AsyncRecorded(module.AsyncBaseTransport):  # type: ignore[misc] # known at run time only
         def __init__(self, recorder: "Recorder", inner: Any, options: CallOptions) -> None:
             self._recorder, self._inner, self._options = recorder, inner, options
 
         async def handle_async_request(self, request: Any) -> Any:
-            outgoing = _outgoing(request, await request.aread())
-
-            async def send(order: Send) -> Arrived:
-                return await _Sending(module, request, order).asend(self._inner)
-
-            options = _options(request, self._options)
-            incoming = await self._recorder.aexchange(outgoing, send, options=options)
+            incoming = await self._recorder.aexchange(
+                _outgoing(request, await request.aread()),
+                lambda order: _Sending(module, request, order).asend(self._inner),
+                options=_options(request, self._options),
+            )
             return _response(module, request, incoming)
 
         async def aclose(self) -> None:
             await self._inner.aclose()
 
-    return Recorded, AsyncRecorded
+    return AsyncRecorded
 
 
 def _outgoing(request: Any, body: bytes) -> Outgoing:
@@ -148,10 +160,13 @@ class _Sending:
             for name, value in out.headers
             if name.lower() not in ("content-length", "transfer-encoding")
         ]
-        self._request = module.Request(
-            out.method, out.url, headers=headers, content=out.body or None,
-            extensions={**kept, "timeout": limits},
-        )  # fmt: skip
+        try:
+            self._request = module.Request(
+                out.method, out.url, headers=headers, content=out.body or None,
+                extensions={**kept, "timeout": limits},
+            )  # fmt: skip
+        except (ValueError, TypeError, module.InvalidURL) as error:
+            raise NoAnswer(error, has_left=False, of_caller=True) from error
         self._ends = time.monotonic() + max(longest, limits["read"])
         self._chunks: list[bytes] = []
 
@@ -192,11 +207,12 @@ class _Sending:
         if self._order.on_chunk is not None:
             self._order.on_chunk(chunk)
 
-    def _no_answer(self, error: Exception) -> Exception:
+    def _no_answer(self, error: Exception) -> NoAnswer:
         kind = type(error).__name__
-        if kind in _OF_CALLER:
-            return error
-        return NoAnswer(error, has_left=kind not in _NEVER_LEFT)
+        of_caller = kind in _OF_CALLER
+        return NoAnswer(
+            error, has_left=not of_caller and kind not in _NEVER_LEFT, of_caller=of_caller
+        )
 
     def _arrived(self, response: Any, broken: Exception | None) -> Arrived:
         headers = tuple((str(name), str(value)) for name, value in response.headers.multi_items())

@@ -33,12 +33,16 @@ class Arrived:
 
 
 class NoAnswer(Exception):
-    """A transport's word for a request that was not answered. ``has_left``: it may have been worked on."""
+    """A transport's word for a request that was not answered. ``has_left``: it may have been worked on.
 
-    def __init__(self, cause: Exception, *, has_left: bool) -> None:
+    ``of_caller``: it cannot be sent as its maker wrote it.
+    """
+
+    def __init__(self, cause: Exception, *, has_left: bool, of_caller: bool = False) -> None:
         super().__init__(str(cause))
         self.cause = cause
         self.has_left = has_left
+        self.of_caller = of_caller
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,12 +28,15 @@ _SPREAD, _SHARE = 5.0, 0.25  #: seconds, and part of a pause, over which those w
 
 def for_place(
     recorder: Recorder, endpoint: Endpoint, *, tokens: int
-) -> Generator[Order, Arrived | None, None]:
-    """Wait for a place under the endpoint's limits, or send the step back when that takes long."""
-    _require_no_pause(recorder, endpoint)
+) -> Generator[Order, Arrived | None, bool]:
+    """Wait for a place under the endpoint's limits, or send the step back when that takes long.
+
+    Whether the endpoint is known to have failed before.
+    """
+    troubled = _require_no_pause(recorder, endpoint)
     wait = money.place_in_line(endpoint, tokens=tokens, at_most=WAIT_IN_PLACE)
     if wait <= 0:
-        return
+        return troubled
     if wait > WAIT_IN_PLACE:
         raise _postponed(recorder, endpoint, "its limit is reached", wait - WAIT_IN_PLACE / 2)
     turn = time.monotonic() + wait
@@ -41,10 +44,10 @@ def for_place(
         if leaving.is_leaving():
             raise _postponed(recorder, endpoint, "its limit is reached", left)
         yield Wait(min(left, _NAP))
-    _require_no_pause(recorder, endpoint)
+    return _require_no_pause(recorder, endpoint)
 
 
-def _require_no_pause(recorder: Recorder, endpoint: Endpoint) -> None:
+def _require_no_pause(recorder: Recorder, endpoint: Endpoint) -> bool:
     standing: EndpointStanding = recorder.written(lambda: endpoints.standing(endpoint.url))
     if standing.wait > 0:
         claimed = recorder.claimed
@@ -54,6 +57,7 @@ def _require_no_pause(recorder: Recorder, endpoint: Endpoint) -> None:
             recorder, endpoint, f"{standing.reason or 'it asked to be left alone'}{since}",
             standing.wait + own,
         )  # fmt: skip
+    return standing.since is not None
 
 
 def _part_of(seed: str) -> float:
@@ -70,8 +74,7 @@ def after_read(recorder: Recorder, endpoint: Endpoint, arrived: Arrived) -> None
 
 def after_success(endpoint: Endpoint) -> None:
     """It answers: what was held against it is forgotten."""
-    if endpoints.standing(endpoint.url).since is not None:
-        endpoints.clear(endpoint.url)
+    endpoints.clear(endpoint.url)
 
 
 def after_refusal(
@@ -125,9 +128,7 @@ def _paused(recorder: Recorder, endpoint: Endpoint, later: Later) -> CallPostpon
     return _postponed(recorder, endpoint, later.reason, float(delay))
 
 
-def _postponed(
-    recorder: Recorder, endpoint: Endpoint, why: str, delay: float
-) -> CallPostponed:
+def _postponed(recorder: Recorder, endpoint: Endpoint, why: str, delay: float) -> CallPostponed:
     return CallPostponed(
         f"Step {recorder.claimed.step_key!r} waits for {endpoint.url} ({why}): it comes back in {delay:.1f} s, "
         f"without holding a worker and without using an attempt.",

@@ -9,6 +9,7 @@ from models.failpoints import FailPoint, choose_with
 from tasks import workflow
 from tasks.canvas import Canvas
 from tasks.step import Step
+from tasks.workflow import Workflow
 
 #: Model calls of every agent here: two look-ups at once, a ticket, the answer.
 CALLS = 3
@@ -17,15 +18,15 @@ AFTER = ("each", *(str(number) for number in range(1, CALLS + 1)))
 
 def killed_after_each_call(
     label: str, answer: Step[..., Any], *, when: Sequence[str] = AFTER
-) -> None:
+) -> Workflow[...]:
     """Workflows ``LABEL-1`` and so on, killed when that call is recorded, and ``LABEL-each``, at each of them."""
 
     def plan(question: str) -> Canvas:
         return answer.s(question)
 
-    for after in when:
-        workflow(f"{label}-{after}", version="1", steps=[answer])(plan)
     choose_with(_choose)
+    made = [workflow(f"{label}-{after}", version="1", steps=[answer])(plan) for after in when]
+    return made[0]  # a module of agents holds one
 
 
 def recorded(directory: Path, step_name: str) -> int:

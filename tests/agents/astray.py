@@ -11,6 +11,6 @@ def astray(ctx: Context) -> str:
     return "done"
 
 
-@workflow("straying", version="1")
+@workflow("straying", version="1", queues=["llm"])
 def straying() -> Canvas:
     return astray.s().set(queue="llm")

@@ -1,19 +1,30 @@
-"""Three model calls a document, each its own step, and a conclusion. Two documents can be watched."""
+"""Three model calls a document, all in one step. Two documents can be watched, and five ways to die are named."""
 
-import json
 from typing import Any
+
+from pydantic import BaseModel
 
 from tasks import Context, step, workflow
 from tasks.canvas import Canvas
-from tests.agents.outside import ask, note
+from tests.agents.outside import note
+
+QUESTIONS = ("summary", "risks", "duties")
 
 Pages = dict[str, Any]
 
 
-def _answer(ctx: Context, pages: Pages, question: str) -> Pages:
+class Finding(BaseModel):
+    answer: str
+
+
+def _review(ctx: Context, pages: Pages) -> Pages:
     note(ctx)
-    text = ask(f"doc-{pages['number']:03d}-{question}")
-    return {**pages, question: json.loads(text)}
+    found = dict(pages)
+    for question in QUESTIONS:
+        asked = f"doc-{pages['number']:03d}-{question}"
+        finding: Finding = ctx.llm.ask(Finding, asked)
+        found[question] = finding.answer
+    return found
 
 
 @step
@@ -21,29 +32,19 @@ def read(ctx: Context, number: int) -> Pages:
     return {"number": number}
 
 
-@step(max_retries=1, default_retry_delay=0.1)
-def summary(ctx: Context, pages: Pages) -> Pages:
-    return _answer(ctx, pages, "summary")
+@step(kind="llm")
+def review(ctx: Context, pages: Pages) -> Pages:
+    return _review(ctx, pages)
 
 
-@step
-def risks(ctx: Context, pages: Pages) -> Pages:
-    return _answer(ctx, pages, "risks")
+@step(kind="llm")
+def review_of_90(ctx: Context, pages: Pages) -> Pages:
+    return _review(ctx, pages)
 
 
-@step
-def duties(ctx: Context, pages: Pages) -> Pages:
-    return _answer(ctx, pages, "duties")
-
-
-@step
-def risks_of_90(ctx: Context, pages: Pages) -> Pages:
-    return _answer(ctx, pages, "risks")
-
-
-@step
-def risks_of_120(ctx: Context, pages: Pages) -> Pages:
-    return _answer(ctx, pages, "risks")
+@step(kind="llm")
+def review_of_120(ctx: Context, pages: Pages) -> Pages:
+    return _review(ctx, pages)
 
 
 @step
@@ -51,10 +52,42 @@ def conclude(ctx: Context, pages: Pages) -> Pages:
     return {**pages, "done": True}
 
 
-_WATCHED = {90: risks_of_90, 120: risks_of_120}
+@step(kind="llm")
+def dies_at_l1(ctx: Context, pages: Pages) -> Pages:
+    return _review(ctx, pages)
+
+
+@step(kind="llm")
+def dies_at_l2(ctx: Context, pages: Pages) -> Pages:
+    return _review(ctx, pages)
+
+
+@step(kind="llm")
+def dies_at_l3(ctx: Context, pages: Pages) -> Pages:
+    return _review(ctx, pages)
+
+
+@step(kind="llm")
+def dies_at_l4(ctx: Context, pages: Pages) -> Pages:
+    return _review(ctx, pages)
+
+
+@step(kind="llm")
+def dies_at_p4(ctx: Context, pages: Pages) -> Pages:
+    return _review(ctx, pages)
+
+
+_WATCHED = {90: review_of_90, 120: review_of_120}
+_DYING = {
+    "L1": dies_at_l1, "L2": dies_at_l2, "L3": dies_at_l3, "L4": dies_at_l4, "P4": dies_at_p4,
+}  # fmt: skip
 
 
 @workflow("documents", version="1")
 def documents(number: int) -> Canvas:
-    second = _WATCHED.get(number, risks)
-    return read.s(number) | summary.s() | second.s() | duties.s() | conclude.s()
+    return read.s(number) | _WATCHED.get(number, review).s() | conclude.s()
+
+
+@workflow("dying", version="1")
+def dying(number: int, point: str) -> Canvas:
+    return read.s(number) | _DYING[point].s() | conclude.s()

@@ -108,15 +108,33 @@ def keep(size: int, die: bool = False) -> Canvas:
 
 
 @step
-def announce(ctx: Context, report: Report) -> Report:
+def announce(ctx: Context, report: Report, gate: str) -> Report:
+    """Takes as long as the outside world holds it."""
     note(ctx)
-    create(ctx, f"announce-{ctx.run_id}")
+    create(ctx, gate)
     return report
 
 
+@step
+def wait(ctx: Context, gate: str) -> str:
+    note(ctx)
+    create(ctx, gate)
+    return gate
+
+
 @workflow("keep-gated", version="1", steps=[store, announce, use])
-def keep_gated(size: int) -> Canvas:
-    return store.s(size, False) | announce.s() | use.s()
+def keep_gated(size: int, gate: str) -> Canvas:
+    return store.s(size, False) | announce.s(gate) | use.s()
+
+
+@workflow("bound-gated", version="1")
+def bound_gated(text: str, gate: str) -> Canvas:
+    return wait.s(gate) | measure.si(text)
+
+
+@workflow("joined-gated", version="1")
+def joined_gated(size: int, gate: str) -> Canvas:
+    return group(produce.s(size), wait.s(gate)) | gather.s()
 
 
 def _pieces(size: int, *, die: bool) -> Iterator[bytes]:

@@ -6,14 +6,15 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from openai import OpenAI
+from openai import APIConnectionError, BadRequestError, OpenAI
+from pydantic import ValidationError
 
 from examples.contract_review import prompts
-from examples.contract_review.errors import AnswerRefused, EndpointRefused, EndpointUnavailable
-from examples.contract_review.llm import asker
+from examples.contract_review.llm import unrecorded
 from examples.contract_review.model_server import MODEL
 from examples.contract_review.prompts import Prompt
 from examples.contract_review.values import Obligations
+from models.settings import settings
 from tests.support.contract_services import ROOT, Service, asking, model_server
 from tests.support.contracts import CHINESE, prepared
 
@@ -21,9 +22,12 @@ from tests.support.contracts import CHINESE, prepared
 @pytest.fixture
 def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
     with asking(model_server(tmp_path)) as running:
-        monkeypatch.setenv("ONWARD_LLM_BASE_URL", f"{running.url}/v1")
+        monkeypatch.setenv("ONWARD_LLM_URL", f"{running.url}/v1")
+        monkeypatch.setenv("ONWARD_LLM_MODEL", MODEL)
         monkeypatch.setenv("ONWARD_LLM_LABELS", "1")
+        settings.cache_clear()
         yield running
+    settings.cache_clear()
 
 
 def prompt(text: str = CHINESE) -> Prompt:
@@ -31,7 +35,7 @@ def prompt(text: str = CHINESE) -> Prompt:
 
 
 def ask(run: str = "run-1", step: str = "obligations") -> Obligations:
-    return asker(run=run, step=step)(Obligations, prompt())
+    return unrecorded(run=run, step=step)(Obligations, prompt(), check=lambda _: "")
 
 
 def test_an_answer_is_typed_and_counted_by_run_and_step(service: Service) -> None:
@@ -98,8 +102,9 @@ def test_a_second_server_on_the_same_store_is_refused(service: Service) -> None:
 
 
 def test_what_the_endpoint_refuses_is_not_tried_again(service: Service) -> None:
-    with pytest.raises(EndpointRefused, match="answered 400"):
-        asker(run="r", step="s")(Obligations, Prompt("system", "Write me a poem."))
+    poem = Prompt("system", "Write me a poem.")
+    with pytest.raises(BadRequestError, match="by rules"):
+        unrecorded(run="r", step="s")(Obligations, poem, check=lambda _: "")
     status, answer = service.request("POST", "/v1/chat/completions", {"stream": True})
     assert (status, "does not stream" in answer["error"]["message"]) == (400, True)
     assert service.get("/stats")["calls"] == 0
@@ -107,8 +112,15 @@ def test_what_the_endpoint_refuses_is_not_tried_again(service: Service) -> None:
 
 def test_a_dead_endpoint_is_named(service: Service) -> None:
     service.kill()
-    with pytest.raises(EndpointUnavailable, match="could not be reached"):
+    with pytest.raises(APIConnectionError):
         ask()
+
+
+def test_a_rejected_answer_is_asked_for_again_with_its_reason(service: Service) -> None:
+    reasons = iter(["the term is wrong", ""])
+    found = unrecorded(run="r", step="s")(Obligations, prompt(), check=lambda _: next(reasons))
+    assert {"甲方", "乙方"} == set(found.parties)
+    assert service.get("/stats")["calls"] == 2
 
 
 def test_an_unknown_response_format_is_named(
@@ -116,7 +128,9 @@ def test_an_unknown_response_format_is_named(
 ) -> None:
     for known in ("json_object", "text"):
         monkeypatch.setenv("ONWARD_LLM_RESPONSE_FORMAT", known)
+        settings.cache_clear()
         assert ask().obligations
     monkeypatch.setenv("ONWARD_LLM_RESPONSE_FORMAT", "yaml")
-    with pytest.raises((EndpointRefused, AnswerRefused), match="'yaml' is not one of"):
+    settings.cache_clear()
+    with pytest.raises(ValidationError, match="yaml"):
         ask()

@@ -10,9 +10,11 @@ import pytest
 from examples.contract_review import corpus, registry_client, work
 from examples.contract_review.errors import RegistryRefused, RegistryUnavailable
 from examples.contract_review.estimate import estimate
-from examples.contract_review.llm import asker
+from examples.contract_review.llm import unrecorded
+from examples.contract_review.model_server import MODEL
 from examples.contract_review.registry_client import FileConclusion, Filing
 from examples.contract_review.values import Conclusion
+from models.settings import settings
 from tasks import Absent, Found, NotSent, Refused, Undecided
 from tests.support.contract_services import ROOT, Service, asking, model_server, registry
 from tests.support.contracts import CHINESE
@@ -32,19 +34,22 @@ def services(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[
     """Model server and registry, and the environment that names them."""
     with asking(model_server(tmp_path)) as model:
         filings = registry(tmp_path).start()
-        monkeypatch.setenv("ONWARD_LLM_BASE_URL", f"{model.url}/v1")
+        monkeypatch.setenv("ONWARD_LLM_URL", f"{model.url}/v1")
+        monkeypatch.setenv("ONWARD_LLM_MODEL", MODEL)
         monkeypatch.setenv("ONWARD_LLM_LABELS", "1")
         monkeypatch.setenv("ONWARD_REGISTRY_URL", filings.url)
+        settings.cache_clear()
         yield model, filings
         filings.kill()
+    settings.cache_clear()
 
 
 def review(uri: str, run: str) -> Conclusion:
     document = work.open_document(uri)
     material, skeleton = work.retrieve(document), work.outline(document)
-    found = work.find_obligations(material, skeleton, ask=asker(run=run, step="obligations"))
-    weighed = work.find_risks(found, ask=asker(run=run, step="risks"))
-    return work.conclude(work.summarise(weighed, ask=asker(run=run, step="summary")))
+    found = work.find_obligations(material, skeleton, ask=unrecorded(run=run, step="obligations"))
+    weighed = work.find_risks(found, ask=unrecorded(run=run, step="risks"))
+    return work.conclude(work.summarise(weighed, ask=unrecorded(run=run, step="summary")))
 
 
 def test_real_agreements_are_reviewed_and_filed_once(services: tuple[Service, Service]) -> None:

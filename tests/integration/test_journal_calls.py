@@ -3,6 +3,7 @@
 from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -10,10 +11,12 @@ import pytest
 from psycopg import errors as pg
 from psycopg import sql
 
-from models.journal import calls, effects
+from models.digests import digest_text
+from models.journal import calls, effects, failing, runs, wallets
 from models.journal.call_values import Place
 from models.journal.errors import JournalError, LeaseLost, Refused
 from models.journal.values import Claimed
+from models.settings import settings
 from tests.support.calling import (
     ENDPOINT,
     HERE,
@@ -303,3 +306,69 @@ def test_a_reservation_of_the_place_alone_is_not_enough_to_settle_another(journa
     record(claimed, reservation=reservation(send=1), charge=charge())
     assert amounts(journal, claimed.run_id) == ((100, Decimal("0.10"), 1), (12, Decimal("0.02"), 1))
     assert Place(0, "", 0) == HERE
+
+
+def test_large_texts_lie_in_the_store_and_come_back_whole(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("ONWARD_ARTIFACTS", str(tmp_path))
+    monkeypatch.setenv("ONWARD_OUTPUT_LIMIT", "1000")
+    settings.cache_clear()
+    claimed = at_work()
+    large = asked(request="q" * 3000, answer="a" * 3000)
+    record(claimed, large)
+    record(claimed, large)
+    (row,) = recorded(journal)
+    assert len(row["request"]) + len(row["answer"]) < 1000
+    assert row["answer_digest"] == digest_text("a" * 3000)
+    assert calls.answer(claimed, HERE) == "a" * 3000
+    assert calls.request(claimed, HERE) == "q" * 3000
+    uses = journal.rows("SELECT name FROM artifact_use ORDER BY name")
+    assert [use["name"] for use in uses] == ["answer@/0", "request@/0"]
+
+
+def test_a_pending_answer_keeps_its_money_until_a_later_attempt_has_the_final_one(
+    journal: Journal,
+) -> None:
+    journal.freeze()
+    first = at_work()
+    made = hold(first)
+    record(first, asked(state="pending", response_id="resp-1"))
+    second = again(journal, first)
+    assert wallets.charge_lost(second) == 0
+    assert wallets.charge_strays(limit=10) == 0
+    final = replace(made, token=first.token)
+    record(second, asked(at_position(1)), reservation=final, charge=charge())
+    assert amounts(journal, first.run_id) == ((0, 0, 0), (12, Decimal("0.02"), 1))
+    assert journal.one("SELECT token FROM spend") == 1
+
+
+def test_a_pending_answer_that_nobody_waits_for_is_charged(journal: Journal) -> None:
+    journal.freeze()
+    claimed = at_work()
+    hold(claimed)
+    record(claimed, asked(state="pending"))
+    Worker().complete(claimed)
+    assert wallets.charge_strays(limit=10) == 1
+
+
+def test_the_reason_of_a_rejection_is_read_back(journal: Journal) -> None:
+    claimed = at_work()
+    record(claimed)
+    calls.judge(claimed, HERE, verdict="rejected", reason="no total")
+    assert calls.history(claimed).calls["", 0].reason == "no total"
+
+
+@pytest.mark.parametrize(
+    ("error_type", "pardoned"),
+    [("schema_invalid", 1), ("answer_length", 1), ("ValueError", 0), ("answers", 0)],
+)
+def test_who_sends_a_step_back_lets_it_ask_anew(
+    journal: Journal, error_type: str, pardoned: int
+) -> None:
+    claimed = at_work()
+    failing.fail(claimed, worker="worker-1", error_type=error_type, error="no answer fits")
+    assert runs.send_back(claimed.run_id, by="ada") == ["a"]
+    assert calls.history(claimed).pardoned_token == pardoned
+    found = journal.rows("SELECT actor, reason FROM call_reset")
+    assert found == [{"actor": "ada", "reason": f"sent back after {error_type}"}] * pardoned

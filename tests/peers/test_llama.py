@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager
 
 import pytest
 
-from models import database
+from models.journal import calls as recorded
 from tests.agents.talking import Risk
 from tests.support.peers import llama
 from tests.support.world import World
@@ -25,12 +25,10 @@ def world(
 
 def calls(run_id: str) -> list[tuple[str, str | None, int, int]]:
     """(state, verdict, tokens in, tokens out) of what a run has asked."""
-    rows = database.fetch(
-        "SELECT state, verdict, tokens_in, tokens_out FROM recorded_call WHERE run_id = %(id)s"
-        " ORDER BY position",
-        {"id": run_id},
-    )
-    return [(row[0], row[1], row[2], row[3]) for row in rows]
+    return [
+        (one.state, one.verdict, one.tokens_in or 0, one.tokens_out or 0)
+        for one in recorded.of_run(run_id)
+    ]
 
 
 def test_a_schema_holds_for_what_a_model_of_random_weights_says(world: World) -> None:

@@ -13,7 +13,7 @@ from models import database
 from models.journal import submitting, wallets
 from models.journal.call_values import Charge, NewWallet, Reservation, Reserved
 from models.journal.values import Claimed
-from tests.support.calling import amounts, asked, at_position, record
+from tests.support.calling import WRONG_BOOKS, amounts, asked, at_position, record
 from tests.support.journal import Journal, Worker, row_of, submit_run
 
 CHILDREN, REPETITIONS, PLACES = 50, 100, 20
@@ -26,28 +26,6 @@ NO_OVERSPEND = """
 ALTER TABLE wallet ADD CONSTRAINT no_overspend CHECK (
     (limit_tokens IS NULL OR spent_tokens + held_tokens <= limit_tokens)
     AND (limit_cost IS NULL OR spent_cost + held_cost <= limit_cost))"""
-
-#: What a wallet says is what its holds and charges add up to, its children's included. Finds those that do not.
-WRONG_BOOKS = """
-WITH RECURSIVE above AS (
-    SELECT wallet_id AS leaf, wallet_id, parent_id FROM wallet
-    UNION ALL SELECT a.leaf, w.wallet_id, w.parent_id FROM above a JOIN wallet w ON w.wallet_id = a.parent_id
-), booked AS (
-    SELECT a.wallet_id, x.* FROM above a JOIN (
-        SELECT wallet_id AS leaf, tokens AS held, cost AS held_cost, 1 AS holds, 0 AS spent, 0 AS spent_cost,
-               0 AS calls, 0 AS lost FROM hold
-        UNION ALL
-        SELECT wallet_id, 0, 0, 0, tokens, coalesce(cost, 0), 1, CASE WHEN recovery THEN tokens ELSE 0 END
-        FROM spend) x ON x.leaf = a.leaf
-), total AS (
-    SELECT wallet_id, sum(held) AS held, sum(held_cost) AS held_cost, sum(holds) AS holds, sum(spent) AS spent,
-           sum(spent_cost) AS spent_cost, sum(calls) AS calls, sum(lost) AS lost FROM booked GROUP BY wallet_id
-)
-SELECT w.*, t.* FROM wallet w LEFT JOIN total t ON t.wallet_id = w.wallet_id
-WHERE (w.held_tokens, w.held_cost, w.held_calls, w.spent_tokens, w.spent_cost, w.spent_calls, w.recovery_tokens)
-    IS DISTINCT FROM (coalesce(t.held, 0), coalesce(t.held_cost, 0), coalesce(t.holds, 0),
-                      coalesce(t.spent, 0), coalesce(t.spent_cost, 0), coalesce(t.calls, 0),
-                      coalesce(t.lost, 0))"""
 
 
 @pytest.fixture

@@ -17,6 +17,11 @@ def dump(database_url: str, file: Path) -> Path:
     return file
 
 
+def plain(database_url: str) -> bytes:
+    """Everything that is in the database, as text."""
+    return _run("pg_dump", "--format=plain", database_url=database_url).encode()
+
+
 def restore(file: Path, database_url: str) -> None:
     """The database as it was then, instead of what it is now; whoever is connected is thrown out."""
     name = urlsplit(database_url).path.removeprefix("/")
@@ -27,7 +32,7 @@ def restore(file: Path, database_url: str) -> None:
     _run("pg_restore", "--exit-on-error", "--dbname", name, str(file), database_url=database_url)
 
 
-def _run(program: str, *arguments: str, database_url: str) -> None:
+def _run(program: str, *arguments: str, database_url: str) -> str:
     address = urlsplit(database_url)
     environment = {
         **os.environ, "PGHOST": str(address.hostname), "PGPORT": str(address.port),
@@ -39,3 +44,4 @@ def _run(program: str, *arguments: str, database_url: str) -> None:
         env=environment, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, f"{program}: {done.stderr}"
+    return done.stdout

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from examples.contract_review.llm import close_clients
 from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -84,12 +83,11 @@ class Service:
 
 @contextmanager
 def asking(service: Service) -> Iterator[Service]:
-    """A started model server for this process's own questions; their connections end with it."""
+    """A started model server for this process's own questions."""
     service.start()
     try:
         yield service
     finally:
-        close_clients()
         service.kill()
 
 

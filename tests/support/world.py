@@ -212,6 +212,7 @@ def a_world(
             "ONWARD_TEST_FX": fx.url,
             "ONWARD_TEST_NOTES": str(directory / "notes"),
             "ONWARD_FAILPOINT_DIR": str(failpoints),
+            "ONWARD_ARTIFACTS": str(directory / "artifacts"),
             **(env or {}),
         }
         ours = {"ONWARD_DATABASE_URL": database_url, "ONWARD_BROKER_URL": broker_url, **wanted}

@@ -39,7 +39,7 @@ def notebook_in(directory: Path) -> Notebook:
 def test_every_kind_of_fault_has_a_place_and_words() -> None:
     assert {*OF_A_STEP, *OF_AN_EFFECT, *OF_A_REQUEST} == EVERY == set(IN_WORDS)
     instants = {str(kind) for kind in FaultKind if kind.startswith(("P", "E"))}
-    assert instants == {str(point) for point in FailPoint if not point.startswith("S")}
+    assert instants == {str(point) for point in FailPoint if not point.startswith(("S", "L"))}
 
 
 def test_each_step_effect_and_request_gets_all_of_its_faults() -> None:

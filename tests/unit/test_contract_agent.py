@@ -1,19 +1,19 @@
 """The agent's plan and its wrappers."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from examples.contract_review import agent, work
-from examples.contract_review.errors import EndpointRefused, UnreadableDocument
-from examples.contract_review.llm import parse_answer
+from examples.contract_review.errors import UnreadableDocument
 from examples.contract_review.model_rules import answer
 from examples.contract_review.prompts import Prompt
 from examples.contract_review.values import Material, Outline
+from models.settings import settings
 from models.values import Typed, decode
 from tasks import Context
+from tasks.llm import NotConfigured
 from tests.support.contracts import CHINESE, ENGLISH, document, prepared
 
 STEPS = ["read", "retrieve", "outline", "obligations", "risks", "summary", "conclude", "file"]
@@ -39,16 +39,19 @@ def test_an_unreadable_document_fails_its_own_run_only(tmp_path: Path) -> None:
         agent.read(Context.for_test(), (tmp_path / "gone.txt").as_uri())
 
 
-def test_without_an_endpoint_the_step_says_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("ONWARD_LLM_BASE_URL", raising=False)
-    with pytest.raises(EndpointRefused, match="set ONWARD_LLM_BASE_URL"):
+def test_without_a_model_the_step_says_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ONWARD_LLM_MODEL", raising=False)
+    settings.cache_clear()
+    with pytest.raises(NotConfigured, match="set ONWARD_LLM_MODEL"):
         agent.obligations(Context.for_test(), prepared())
 
 
 @pytest.mark.parametrize("text", [ENGLISH, CHINESE * 100])
 def test_every_value_survives_the_journal_and_stays_far_below_its_limit(text: str) -> None:
-    def ask(kind: Any, prompt: Prompt, /) -> Any:
-        return parse_answer(kind, json.dumps(answer(prompt.user)))
+    def ask(kind: Any, prompt: Prompt, /, *, check: Any) -> Any:
+        found = kind.model_validate(answer(prompt.user))
+        assert check(found) == ""
+        return found
 
     read = document(text)
     material, skeleton = work.retrieve(read), work.outline(read)

@@ -1,4 +1,4 @@
-"""Structured output: what is read from a reply, what is refused, and what the rules answer."""
+"""What the model is asked, what is said back to it, and what the rules answer."""
 
 import json
 from typing import Any
@@ -6,18 +6,19 @@ from typing import Any
 import pytest
 
 from examples.contract_review import prompts, work
-from examples.contract_review.errors import AnswerRefused, EndpointRefused
-from examples.contract_review.llm import endpoint, parse_answer
+from examples.contract_review.llm import asker
 from examples.contract_review.model_rules import NotUnderstood, answer
 from examples.contract_review.prompts import Prompt
 from examples.contract_review.values import Conclusion, Summary
+from tasks import Context
+from tasks.llm import Question
 from tests.support.contracts import CHINESE, ENGLISH, GOOD_SUMMARY, prepared
 
-REPLY = GOOD_SUMMARY.model_dump_json()
 
-
-def by_rules(kind: Any, prompt: Prompt, /) -> Any:
-    return parse_answer(kind, json.dumps(answer(prompt.user), ensure_ascii=False))
+def by_rules(kind: Any, prompt: Prompt, /, *, check: Any) -> Any:
+    found = kind.model_validate(answer(prompt.user))
+    assert check(found) == ""
+    return found
 
 
 def review(text: str, *, complete: bool = True) -> Conclusion:
@@ -26,43 +27,37 @@ def review(text: str, *, complete: bool = True) -> Conclusion:
     return work.conclude(work.summarise(work.find_risks(found, ask=by_rules), ask=by_rules))
 
 
-@pytest.mark.parametrize(
-    "reply",
-    [REPLY, f"```json\n{REPLY}\n```", f"Here it is:\n{REPLY}\nHope that helps.", f"  {REPLY}\n"],
-)
-def test_json_is_read_bare_fenced_or_between_sentences(reply: str) -> None:
-    assert parse_answer(Summary, reply) == GOOD_SUMMARY
+def test_an_answer_that_fails_its_check_is_said_back_with_every_problem() -> None:
+    material, skeleton = prepared(ENGLISH)
+    found = work.find_obligations(material, skeleton, ask=by_rules)
+    weighed = work.find_risks(found, ask=by_rules)
+    bad = GOOD_SUMMARY.model_copy(update={"summary": " ", "conditions": ("",)})
+    asked: list[Question] = []
+
+    def model(question: Question) -> Any:
+        asked.append(question)
+        return bad if len(asked) == 1 else answer(question.messages[0]["content"])
+
+    work.summarise(weighed, ask=asker(Context.for_test(llm=model), {}))
+    assert len(asked) == 2
+    told = asked[1].messages[-1]["content"]
+    assert "the summary is empty; " in told
+    assert "a condition is empty" in told
 
 
-@pytest.mark.parametrize(
-    ("reply", "reason"),
-    [
-        ("I cannot do that.", "the whole: Invalid JSON"),
-        (REPLY.replace('"high"', '"severe"'), "rating: Input should be"),
-        (REPLY.replace('"rating"', '"grade"'), "rating: Field required"),
-        (REPLY[:40], "the whole: Invalid JSON"),
-        ("[]", "the whole: "),
-    ],
-)
-def test_an_answer_that_does_not_fit_says_where(reply: str, reason: str) -> None:
-    with pytest.raises(AnswerRefused) as refused:
-        parse_answer(Summary, reply)
-    assert reason in str(refused.value)
-    assert "does not fit Summary" in str(refused.value)
+def test_labels_are_for_our_own_server_only() -> None:
+    asked: list[Question] = []
 
+    def model(question: Question) -> Any:
+        asked.append(question)
+        return GOOD_SUMMARY
 
-def test_without_an_endpoint_the_message_says_what_to_set() -> None:
-    with pytest.raises(EndpointRefused, match="set ONWARD_LLM_BASE_URL"):
-        endpoint({})
-
-
-def test_the_key_is_taken_from_either_variable() -> None:
-    base = {"ONWARD_LLM_BASE_URL": "http://127.0.0.1:1/v1"}
-    assert endpoint({**base, "OPENAI_API_KEY": "a"}).api_key == "a"
-    assert endpoint({**base, "OPENAI_API_KEY": "a", "ONWARD_LLM_API_KEY": "b"}).api_key == "b"
-    assert endpoint(base).api_key == "none"
-    assert not endpoint(base).labelled
-    assert "sk-secret" not in repr(endpoint({**base, "ONWARD_LLM_API_KEY": "sk-secret"}))
+    ctx = Context.for_test(run_id="run-1", step_key="summary", llm=model)
+    for environ in ({}, {"ONWARD_LLM_LABELS": "1"}):
+        asker(ctx, environ)(Summary, Prompt("system", "user"), check=lambda _: "")
+    assert [dict(one.headers) for one in asked] == [
+        {}, {"X-Onward-Run": "run-1", "X-Onward-Step": "summary"},
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("text", [ENGLISH, CHINESE])

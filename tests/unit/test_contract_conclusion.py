@@ -5,9 +5,11 @@ from typing import Any
 import pytest
 
 from examples.contract_review import work
-from examples.contract_review.errors import AnswerRefused, ConclusionRefused
-from examples.contract_review.prompts import Prompt
+from examples.contract_review.errors import ConclusionRefused
+from examples.contract_review.llm import asker
 from examples.contract_review.values import Obligations, Reviewed, Risks, Severity, Summary
+from tasks import Context
+from tasks.llm import Question, SchemaInvalid
 from tests.support.contracts import GOOD_OBLIGATIONS, GOOD_RISKS, GOOD_SUMMARY, prepared
 
 
@@ -94,9 +96,10 @@ def test_three_high_risks_call_for_escalation() -> None:
 def test_a_bad_answer_is_refused_where_asking_again_may_help() -> None:
     material, skeleton = prepared()
 
-    def ask(answer: Any, prompt: Prompt, /) -> Any:
-        assert prompt.user.startswith("TASK: obligations")
+    def model(question: Question) -> Obligations:
+        assert question.messages[0]["content"].startswith("TASK: obligations")
         return one_duty(quote="The Customer owes ten million.")
 
-    with pytest.raises(AnswerRefused, match="obligation 1 quotes what the document does not say"):
+    ask = asker(Context.for_test(llm=model))
+    with pytest.raises(SchemaInvalid, match="obligation 1 quotes what the document does not say"):
         work.find_obligations(material, skeleton, ask=ask)

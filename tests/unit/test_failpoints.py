@@ -16,6 +16,7 @@ from tests.support.programs import ROOT
 POINTS = [
     *("P0", "P1", "P2", "P3", "P4", "P5", "P6", "P7"),
     *("E1", "E4", "E5", "E6"),
+    *("L1", "L2", "L3", "L4"),
     *("S1", "S2", "S3", "S4", "S5"),
 ]
 

@@ -43,9 +43,7 @@ GOOD = {"clause": "fees", "severity": 3}
 
 def test_an_answer_that_fits_is_a_value() -> None:
     answer, asked = answering(GOOD)
-    risk = make(Context.for_test(), answer=answer).ask(
-        Risk, "Which?", system="Judge.", temperature=0.1
-    )
+    risk = Context.for_test(llm=answer).llm.ask(Risk, "Which?", system="Judge.", temperature=0.1)
     assert risk == Risk(clause="fees", severity=3)
     (question,) = asked
     assert question.messages == [{"role": "user", "content": "Which?"}]
@@ -54,7 +52,7 @@ def test_an_answer_that_fits_is_a_value() -> None:
 
 def test_a_misfit_is_said_back_with_the_reason_and_asked_again() -> None:
     answer, asked = answering({"clause": "fees", "severity": 99}, GOOD)
-    assert make(Context.for_test(), answer=answer).ask(Risk, "Which?").severity == 3
+    assert Context.for_test(llm=answer).llm.ask(Risk, "Which?").severity == 3
     assert [one["role"] for one in asked[1].messages] == ["user", "assistant", "user"]
     assert "$.severity" in asked[1].messages[-1]["content"]
 
@@ -70,7 +68,7 @@ def test_the_check_of_the_caller_rejects_in_three_ways() -> None:
     ):
         answer, asked = answering(GOOD, GOOD)
         with pytest.raises(SchemaInvalid, match=reason) as caught:
-            make(Context.for_test(), answer=answer).ask(Risk, "Which?", check=check, max_asks=2)
+            Context.for_test(llm=answer).llm.ask(Risk, "Which?", check=check, max_asks=2)
         assert (caught.value.asks, len(asked)) == (2, 2)
         assert caught.value.error_type == "schema_invalid"
 
@@ -80,7 +78,7 @@ def test_incomplete_and_rejected_answers_share_one_limit() -> None:
         AnswerIncomplete("cut", state="cut"), "no JSON", AnswerIncomplete("cut", state="cut")
     )
     with pytest.raises(AnswerIncomplete):
-        make(Context.for_test(), answer=answer).ask(Risk, "Which?")
+        Context.for_test(llm=answer).llm.ask(Risk, "Which?")
     assert len(asked) == 3
     assert asked[1].messages == asked[0].messages, "nothing was said that could be said back"
 
@@ -112,7 +110,7 @@ def test_a_verdict_on_record_stands_whatever_the_check_says_now() -> None:
     answer, asked = answering(
         reply(good, Judged("rejected", "as worded then")), reply(good, Judged("accepted"))
     )
-    found = make(Context.for_test(), answer=answer).ask(
+    found = Context.for_test(llm=answer).llm.ask(
         Risk, "Which?", check=lambda _: "worded otherwise now"
     )
     assert found.severity == 3
@@ -123,12 +121,12 @@ def test_rejections_before_a_persons_retry_do_not_count() -> None:
     pardoned = Judged("rejected", "once")
     pardoned.counts = False
     answer, _ = answering(reply("x", pardoned), reply("x", pardoned), GOOD)
-    assert make(Context.for_test(), answer=answer).ask(Risk, "Which?", max_asks=1).severity == 3
+    assert Context.for_test(llm=answer).llm.ask(Risk, "Which?", max_asks=1).severity == 3
 
 
 def test_text_and_the_async_variants() -> None:
     answer, _ = answering("plain", "awaited", GOOD)
-    llm = make(Context.for_test(), answer=answer)
+    llm = Context.for_test(llm=answer).llm
     assert llm.text("Say it") == "plain"
     assert asyncio.run(llm.atext("Say it")) == "awaited"
     assert asyncio.run(llm.aask(Risk, "Which?")).clause == "fees"
@@ -137,15 +135,16 @@ def test_text_and_the_async_variants() -> None:
 def test_a_listener_hears_the_text() -> None:
     heard: list[str] = []
     answer, _ = answering("word")
-    assert make(Context.for_test(), answer=answer).text("Say it", on_chunk=heard.append) == "word"
+    assert Context.for_test(llm=answer).llm.text("Say it", on_chunk=heard.append) == "word"
     assert heard == ["word"]
 
 
 def test_a_prompt_or_messages_and_not_both() -> None:
     llm = make(Context.for_test(), answer=lambda _: "never")
-    for given in ({}, {"prompt": "a", "messages": [{"role": "user", "content": "b"}]}):
-        with pytest.raises(TypeError, match="a prompt or messages"):
-            llm.text(**given)
+    with pytest.raises(TypeError, match="a prompt or messages"):
+        llm.text()
+    with pytest.raises(TypeError, match="a prompt or messages"):
+        llm.text("a", messages=[{"role": "user", "content": "b"}])
 
 
 @pytest.fixture

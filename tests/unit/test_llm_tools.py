@@ -96,7 +96,7 @@ def test_a_conversation_goes_on_from_what_the_tools_say() -> None:
         ],
         "Booked for Monday.",
     )
-    talk = make(Context.for_test(), answer=answer).converse("Book A", tools=[BookRoom(), weekday])
+    talk = Context.for_test(llm=answer).llm.converse("Book A", tools=[BookRoom(), weekday])
     assert (talk.answer, talk.turns, talk.pending) == ("Booked for Monday.", 2, ())
     results = [one for one in asked[1].messages if one["role"] == "tool"]
     assert [one["tool_call_id"] for one in results] == ["c1", "c2"]
@@ -115,7 +115,7 @@ def test_what_cannot_be_called_or_is_refused_is_told_to_the_model() -> None:
         ],
         "I give up.",
     )  # fmt: skip
-    make(Context.for_test(), answer=answer).converse("Go", tools=[BookRoom(), weekday])
+    Context.for_test(llm=answer).llm.converse("Go", tools=[BookRoom(), weekday])
     results = {
         one["tool_call_id"]: one["content"] for one in asked[1].messages if one["role"] == "tool"
     }
@@ -132,7 +132,7 @@ def test_anthropic_transcripts_alternate() -> None:
     answer, asked = said(
         [call("weekday", {"day": "2026-03-02"}, id="a"), call("nothing", {}, id="b")], "Monday."
     )
-    llm = make(Context.for_test(), answer=answer)
+    llm = Context.for_test(llm=answer).llm
     talk = llm.converse("Which day?", tools=[weekday], provider="anthropic")
     assert [one["role"] for one in talk.messages] == ["user", "assistant", "user", "assistant"]
     assert [block["tool_use_id"] for block in asked[1].messages[-1]["content"]] == ["a", "b"]
@@ -144,13 +144,13 @@ def test_a_stop_leaves_no_result_behind() -> None:
 
     answer, asked = said([call("test-llm_book", {"room": "A", "day": "2026-03-02"})])
     with pytest.raises(EffectUnknown):
-        make(Context.for_test(call=stops), answer=answer).converse("Book", tools=[BookRoom()])
+        Context.for_test(call=stops, llm=answer).llm.converse("Book", tools=[BookRoom()])
     assert len(asked) == 1, "no answer of the model is asked for while a call is in doubt"
 
 
 def test_thinking_and_acting_as_steps() -> None:
     answer, _ = said([call("weekday", {"day": "2026-03-02"})], "Monday.")
-    llm = make(Context.for_test(), answer=answer)
+    llm = Context.for_test(llm=answer).llm
     talk = llm.think(Conversation.begin("Which day?"), tools=[weekday])
     assert [one.name for one in talk.pending] == ["weekday"]
     with pytest.raises(TranscriptIllegal, match="c1"):
@@ -167,7 +167,7 @@ def test_thinking_and_acting_as_steps() -> None:
 def test_tool_calls_without_ids_of_their_own_are_no_answer() -> None:
     twice = [call("weekday", {"day": "2026-03-02"}), call("weekday", {"day": "2026-03-03"})]
     answer, asked = said(twice, "Never mind.")
-    talk = make(Context.for_test(), answer=answer).converse("Go", tools=[weekday])
+    talk = Context.for_test(llm=answer).llm.converse("Go", tools=[weekday])
     assert talk.answer == "Never mind."
     assert asked[1].messages == asked[0].messages
 
@@ -186,10 +186,7 @@ def test_turns_end() -> None:
 def test_the_same_id_in_two_answers_names_two_calls() -> None:
     one = call("test-llm_book", {"room": "A", "day": "2026-03-02"}, id="call_0")
     answer, _ = said([one], [one], "Twice.")
-    assert (
-        make(Context.for_test(), answer=answer).converse("Go", tools=[BookRoom()]).answer
-        == "Twice."
-    )
+    assert Context.for_test(llm=answer).llm.converse("Go", tools=[BookRoom()]).answer == "Twice."
     assert call_name("w", 0, call("f", {}, id="a b")) != call_name("w", 0, call("f", {}, id="a_b"))
     ctx = Context.for_test()
     ctx.call(BookRoom(), Booking(room="A", day=date(2026, 3, 2)), name="turn-1.0.call_0")

@@ -29,5 +29,5 @@ async def on_a_loop(ctx: Context, question: str) -> str:
     return str(end["messages"][-1].content)
 
 
-killed_after_each_call("langgraph", answer)
-killed_after_each_call("langgraph-on-a-loop", on_a_loop, when=("each",))
+desk = killed_after_each_call("langgraph", answer)
+other = killed_after_each_call("langgraph-on-a-loop", on_a_loop, when=("each",))

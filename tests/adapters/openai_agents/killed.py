@@ -19,5 +19,5 @@ async def streamed(ctx: Context, question: str) -> str:
     return str(stream.final_output)
 
 
-killed_after_each_call("openai-agents", answer)
-killed_after_each_call("openai-agents-streamed", streamed, when=("each",))
+desk = killed_after_each_call("openai-agents", answer)
+other = killed_after_each_call("openai-agents-streamed", streamed, when=("each",))

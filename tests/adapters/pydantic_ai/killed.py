@@ -22,5 +22,5 @@ async def streamed(ctx: Context, question: str) -> str:
             return "".join([piece async for piece in stream.stream_text(delta=True)])
 
 
-killed_after_each_call("pydantic-ai", answer)
-killed_after_each_call("pydantic-ai-streamed", streamed, when=("each",))
+desk = killed_after_each_call("pydantic-ai", answer)
+other = killed_after_each_call("pydantic-ai-streamed", streamed, when=("each",))
