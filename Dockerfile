@@ -21,7 +21,7 @@ COPY ops ./ops
 COPY examples ./examples
 RUN uv pip install --system --no-deps --no-build-isolation . \
     && useradd --create-home --uid 10001 onward \
-    && mkdir -p /agents /var/lib/onward \
-    && chown onward /agents /var/lib/onward
+    && mkdir -p /agents /var/lib/artifacts /var/lib/onward \
+    && chown onward /agents /var/lib/artifacts /var/lib/onward
 USER onward
 CMD ["celery", "-A", "tasks", "worker", "-P", "prefork", "-l", "INFO"]

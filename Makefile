@@ -61,7 +61,7 @@ adapters: $(ADAPTERS:%=.venv-adapters/%/run.ok)
 # Hashes of every file of every platform, and no address of any registry.
 LOCK := $(BIN)/uv pip compile pyproject.toml --quiet --universal --python-version 3.11 \
 	--generate-hashes --no-emit-index-url --no-header --no-annotate --group build \
-	--extra embedded --extra review
+	--extra embedded --extra review --extra artifacts --extra encryption
 
 lock: $(BIN)/uv
 	$(LOCK) --output-file requirements.lock
@@ -110,6 +110,8 @@ endef
 	@test -x .venv-adapters/$*/bin/python || $(PYTHON) -m venv --without-pip .venv-adapters/$*
 	@export VIRTUAL_ENV=$(CURDIR)/.venv-adapters/$*; $(BIN)/uv pip sync --quiet --require-hashes $< && \
 		$(BIN)/uv pip install --quiet --no-deps --no-build-isolation --editable .
+	@env -u PYTHONDONTWRITEBYTECODE .venv-adapters/$*/bin/python \
+		-c 'import $(COMMON_IMPORTS), pytest, examples.adapters.$*'
 	@touch $@
 
 # uv is put in last, so its presence means a complete .venv. One that this rule did not make is kept

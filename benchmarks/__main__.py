@@ -45,16 +45,19 @@ def main() -> int:
     rounds = arguments.rounds or (1 if quick else 5)
     runs, modes = (40, MODES[:1]) if quick else (RUNS, MODES)
     with Stand(PLACE) as stand:
+        if arguments.model_calls:
+            return _only_model_calls(stand)
         load = os.getloadavg()[0]
         results = _rounds(stand, modes, rounds=rounds, runs=runs)
         if quick:
             return 0
-        from benchmarks import extras  # noqa: PLC0415 - reads its settings when it is imported
+        from benchmarks import artifacts, extras, model_calls  # noqa: PLC0415 - read their settings
 
         session = report.Session(
             command=" ".join(["python -m benchmarks", *sys.argv[1:]]), rounds=rounds, runs=runs,
             results=results, latencies=extras.latencies(stand), submissions=extras.submission_rate(),
-            recovery=extras.recovery(stand), load=(load, os.getloadavg()[0]),
+            recovery=extras.recovery(stand), model_calls=model_calls.measure(stand),
+            artifacts=artifacts.artifact_costs(), load=(load, os.getloadavg()[0]),
         )  # fmt: skip
         report.write(session, stand)
     print(f"written to {report.PLACE}")
@@ -77,6 +80,13 @@ def _rounds(stand: Stand, modes: Sequence[Mode], *, rounds: int, runs: int) -> R
     return results
 
 
+def _only_model_calls(stand: Stand) -> int:
+    from benchmarks import model_calls  # noqa: PLC0415 - reads its settings when imported
+
+    print(*model_calls.lines(model_calls.measure(stand)), sep="\n")
+    return 0
+
+
 def _line(round_: int, mode: Mode, name: str, measure: Measure) -> str:
     return (
         f"round {round_}, {mode}: {name:16} {measure.seconds:6.2f} s {measure.steps_per_second:6.0f} steps/s, "
@@ -89,6 +99,9 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=main.__doc__)
     parser.add_argument("--rounds", type=int, metavar="N", help="how often everything is measured")
     parser.add_argument("--quick", action="store_true", help="one short round, nothing written")
+    parser.add_argument(
+        "--model-calls", action="store_true", help="only what recording costs a model call; printed"
+    )
     return parser.parse_args()
 
 

@@ -10,7 +10,11 @@ import psycopg
 import redis
 
 from benchmarks import machine
+from benchmarks.artifacts import ArtifactCost
+from benchmarks.artifacts import table as artifact_lines
 from benchmarks.extras import IDLE_RUNS, IDLE_STEPS, SUBMITTED, Latency, Recovery
+from benchmarks.model_calls import CallCost
+from benchmarks.model_calls import lines as call_lines
 from benchmarks.stand import ROOT, Stand
 from benchmarks.tables import Results, measures_table, ratios_table
 from benchmarks.work import STEPS
@@ -56,6 +60,8 @@ class Session:
     latencies: list[Latency]
     submissions: float
     recovery: Recovery
+    model_calls: list[CallCost]
+    artifacts: list[ArtifactCost]
     load: tuple[float, float]  #: of the machine before and after
 
 
@@ -78,7 +84,9 @@ def _page(session: Session, stand: Stand) -> list[str]:
     for mode in results.modes():
         page += [f"At {mode}; everything but wall time is per step:", ""]
         page += [*measures_table(results, mode), ""]
-    return [*page, "## Beside throughput", "", *_extras(session), "", _READING.rstrip()]
+    return [*page, "## Beside throughput", "", *_extras(session), "", _READING.rstrip(), "",
+            "## Model calls", "", *call_lines(session.model_calls), "",
+            "## Artifacts", "", *artifact_lines(session.artifacts)]  # fmt: skip
 
 
 def _circumstances(session: Session, stand: Stand) -> list[str]:

@@ -114,6 +114,7 @@ class Stand:
             ONWARD_DATABASE_URL=self.servers.database_url,
             ONWARD_BROKER_URL=self.servers.broker_url,
             ONWARD_AGENTS="benchmarks.agent",
+            ONWARD_ARTIFACTS=str(self.finished.parent / "artifacts"),
             ONWARD_PUBLISH_WINDOW="5000",  # a mass recovery is published whole, whoever consumes
             BENCH_BROKER_URL=self.servers.broker_url,
             BENCH_FINISHED=str(self.finished),

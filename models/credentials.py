@@ -78,6 +78,7 @@ _LOOKS = [
 _SUSPECT = (
     "pass", "pwd", "secret", "key", "token", "credential", "authori", "cookie", "bearer", "jwt", "connection",
 )  # fmt: skip
+_LEAVES = (Secret, SecretStr, SecretBytes, str, bytes, int, float)
 _DEEPEST = 100  #: containers within containers; the journal refuses more
 
 
@@ -134,9 +135,7 @@ def is_suspect(text: str) -> bool:
 
 def is_credential(value: object, name: str | None = None) -> bool:
     """Whether a single value, under this name, looks like a credential."""
-    return isinstance(value, str | bytes | int | float) and bool(
-        _why(value, name, is_allowed=False)
-    )
+    return isinstance(value, _LEAVES) and bool(_why(value, name, is_allowed=False))
 
 
 def is_credential_name(name: str) -> bool:
@@ -148,11 +147,9 @@ def _suspects(
     value: Any, steps: tuple[object, ...], allowed: _Allowed, *, name: str | None
 ) -> Iterator[tuple[tuple[object, ...], str]]:
     """Where something looks like a credential, and why. ``name``: of the field that it is in."""
-    if isinstance(value, Secret) or value is None or len(steps) > _DEEPEST:
+    if value is None or len(steps) > _DEEPEST:
         return
-    if isinstance(value, SecretStr | SecretBytes):
-        yield steps, "its type"
-    elif isinstance(value, str | bytes | int | float):
+    if isinstance(value, _LEAVES):
         passes = value in allowed.values or _is_allowed(steps, allowed.names)
         why = _why(value, name, is_allowed=passes)
         if why:
@@ -188,7 +185,11 @@ def _fields_of(value: Any) -> Mapping[Any, Any] | None:
     return None
 
 
-def _why(value: str | bytes | float, name: str | None, *, is_allowed: bool) -> str | None:
+def _why(value: Any, name: str | None, *, is_allowed: bool) -> str | None:
+    if isinstance(value, Secret):
+        return "the reference has it for a name" if _is_secret_text(value.name) else None
+    if isinstance(value, SecretStr | SecretBytes):
+        return "its type"
     if isinstance(value, bytes):
         value = value.decode("utf-8", "replace")
     if isinstance(value, str) and redaction.is_known(value):

@@ -10,14 +10,13 @@ from uuid import UUID
 from zoneinfo import ZoneInfo
 
 from models.errors import UndecodableValue
+from models.long_texts import LONG, is_bare
 from models.secret import TAG, Secret
-
-_LONG = 1 << 20  #: characters from which a look for escapes pays
 
 
 def decode(text: str) -> object:
     """The value that ``encode`` turned into ``text``. UndecodableValue when none did."""
-    if len(text) > _LONG and _is_bare(text):
+    if len(text) > LONG and is_bare(text):
         return text[1:-1]
     try:
         raw = _parse(text)
@@ -27,17 +26,6 @@ def decode(text: str) -> object:
         raise UndecodableValue("it is nested too deeply", text) from None
     except (ValueError, TypeError, ArithmeticError, LookupError, AttributeError) as error:
         raise UndecodableValue(f"{type(error).__name__}: {error}", text) from error
-
-
-def _is_bare(text: str) -> bool:
-    """Whether it is one string without escapes: a parser holds up all other threads for what takes none."""
-    return (
-        text.startswith('"')
-        and text.isascii()
-        and "\\" not in text
-        and text.find('"', 1) == len(text) - 1
-        and text.isprintable()
-    )
 
 
 def _refuse_constant(name: str) -> NoReturn:

@@ -21,10 +21,17 @@ from urllib.parse import quote, quote_plus
 SHORTEST = 4  #: characters; a shorter one would be struck out of half of every message
 _END = 6  #: characters of one end of a value by which it is known next to an ellipsis
 _LINE = 16  #: characters of one line of a key that stand for all of it
+_MESSAGE = 100_000  #: characters; what is longer is no message that was shortened
 _ENCODED = 8  #: characters of an encoded form; fewer occur by chance
 _REMEMBERED = 50  #: values of one secret, the newest: tokens rotate
 
-_ELLIPSIS = re.compile(r"(\.\.\.|…)")
+#: As pydantic and we write it, and as SQLAlchemy does.
+_ELLIPSIS = re.compile(r"( \.\.\. \([0-9]+ characters truncated\) \.\.\. |\.\.\.|…)")
+#: Recorded texts that lie elsewhere or are encrypted: redacted before, and any change would lose them.
+_WRAPPED = re.compile(
+    r'\{"\$onward-(?:sealed":\{"key":"[0-9a-f]{16}","data":"[\w+/=-]+"|'
+    r'artifact":\{"digest":"sha256:[0-9a-f]{64}","size":[0-9]+(?:,"as":"string")?)\}\}'
+)
 _MARK = r"\[secret [A-Za-z_][\w.-]*\]"
 
 #: Parameters by which rows are found again. Struck out of these, a weak secret would lose the row.
@@ -54,7 +61,7 @@ class _Known:
     def strike(self, text: str) -> str:
         if any(form in text for form in self.forms):
             text = self._any.sub(self._mark, text)
-        if "..." in text or "…" in text:
+        if len(text) < _MESSAGE and ("..." in text or "…" in text):
             text = self._without_ends(text)
         return text
 
@@ -135,7 +142,7 @@ def redact_params(params: Mapping[str, object]) -> Mapping[str, object]:
     for name, value in params.items():
         if name in _NAMES or name.endswith("_digest"):
             continue
-        safe = _struck(_known, value, numbers=False, text=redact)
+        safe = _struck(_known, value, numbers=False, text=_recorded)
         if safe is not value:
             changed[name] = safe
     return {**params, **changed} if changed else params
@@ -146,6 +153,18 @@ def is_known(text: str) -> bool:
     return _known is not None and any(
         len(form) >= _ENCODED and form in text for form in _known.forms
     )
+
+
+def _recorded(text: str) -> str:
+    if "$onward-" not in text:
+        return redact(text)
+    if _WRAPPED.fullmatch(text):
+        return text
+    if _known is None or not _is_json(text):
+        return redact(text)
+    structure = json.loads(text)  # a plan, whose nodes hold texts of their own
+    safe = _struck(_known, structure, text=_recorded)
+    return text if safe is structure else json.dumps(safe, separators=(",", ":"))
 
 
 def found_in(data: bytes | str) -> str | None:

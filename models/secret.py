@@ -159,7 +159,7 @@ def may_fill(name: str) -> bool:
 def adopt(structure: Any) -> Any:
     """A structure out of JSON with its ``{"$secret": "NAME"}`` as references."""
     if type(structure) is dict:
-        if structure.keys() == {TAG}:
+        if structure.keys() == {TAG} and isinstance(structure[TAG], str):
             return Secret(structure[TAG])
         return {key: adopt(item) for key, item in structure.items()}
     if type(structure) is list:

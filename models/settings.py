@@ -15,7 +15,7 @@ def _base_url(text: str) -> str:
     """A base URL is recorded with every call made to it: credentials in it would be recorded too."""
     parts = urlsplit(text)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ValueError(f"must be a URL such as https://api.openai.com/v1, not {parts.geturl()!r}")
+        raise ValueError("must be a URL such as https://api.openai.com/v1")
     if parts.username or parts.password or parts.query or parts.fragment:
         raise ValueError(
             "must hold neither a user, a password, a query nor a fragment, since it is recorded with every "
@@ -31,7 +31,12 @@ def _base_urls(text: str) -> str:
 class Settings(BaseSettings):
     """What a process of Onward needs to know. Durations are seconds."""
 
-    model_config = SettingsConfigDict(env_prefix="ONWARD_", frozen=True, extra="ignore")
+    model_config = SettingsConfigDict(
+        env_prefix="ONWARD_",
+        frozen=True,
+        extra="ignore",
+        hide_input_in_errors=True,  # keys are among it
+    )
 
     database_url: str = "postgresql+psycopg://onward@127.0.0.1:5432/onward"
     broker_url: str = "redis://127.0.0.1:6379/0"

@@ -25,6 +25,7 @@ from models.journal.errors import JournalUnavailable
 from models.journal.runs import Cancellation
 from models.journal.values import Wakeup
 from models.states import SETTLED_RUN_STATES, BlockReason, RunState
+from ops.run_errors import RunBlocked, RunCancelled, RunFailed, RunUnfinished
 from recovery import wake, watch
 from tasks import registry, starting
 from tasks.budgets import Budget
@@ -34,32 +35,13 @@ from tasks.workflow import Workflow
 if TYPE_CHECKING:
     from celery import Celery
 
+__all__ = [
+    "Batch", "Run", "RunBlocked", "RunCancelled", "RunFailed", "RunUnfinished", "app", "cancel", "compensate",
+    "recorded", "result", "submit", "submit_batch", "wait",
+]  # fmt: skip
+
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0  #: seconds between two looks at a run
 _OUTAGE = 120.0  #: seconds that a wait without a deadline lets the database be away
-
-
-class RunFailed(OnwardError):
-    """The run ended in a failure; its completed steps are kept and can be built upon."""
-
-    error_type = "run_failed"
-
-
-class RunCancelled(OnwardError):
-    """A person cancelled the run."""
-
-    error_type = "run_cancelled"
-
-
-class RunBlocked(OnwardError):
-    """The run stands still until somebody removes the cause that the message names."""
-
-    error_type = "run_blocked"
-
-
-class RunUnfinished(OnwardError, TimeoutError):
-    """The run has no result yet; the message says what it is waiting for."""
-
-    error_type = "run_unfinished"
 
 
 @dataclass(frozen=True, slots=True)

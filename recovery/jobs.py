@@ -17,6 +17,7 @@ from recovery import (
 )
 from recovery.sending import COMPENSATE, RECONCILE, RECONCILE_STEP
 from tasks.celery import app
+from tasks.quiet import without_secrets
 from tasks.worker import RECOVER_RUN
 
 
@@ -56,16 +57,19 @@ LOOK = {
 @shared_task(name=RECONCILE, bind=True, ignore_result=True, **LOOK)
 def reconcile_task(task: Task, run_id: str, key: str) -> None:
     """Look up an effect in doubt, where its tool is loaded."""
-    reconcile.reconcile(app, run_id, key, looker=task.request.id)
+    with without_secrets():
+        reconcile.reconcile(app, run_id, key, looker=task.request.id)
 
 
 @shared_task(name=RECONCILE_STEP, ignore_result=True, **LOOK)
 def reconcile_step_task(run_id: str, branch: str, revision: int) -> None:
     """Look up an untracked step, where its code is loaded."""
-    reconcile_steps.reconcile_step(app, BranchRef(run_id, branch, revision))
+    with without_secrets():
+        reconcile_steps.reconcile_step(app, BranchRef(run_id, branch, revision))
 
 
 @shared_task(name=COMPENSATE, ignore_result=True)
 def compensate_task(run_id: str) -> None:
     """Go on with undoing what a run did, where its tools are loaded."""
-    compensate.compensate(app, run_id)
+    with without_secrets():
+        compensate.compensate(app, run_id)

@@ -132,6 +132,12 @@ class _NoCalls:
     async def acall(self, tool: Any, _request: Any, *, name: str | None) -> NoReturn:
         self.call(tool, _request, name=name)
 
+    def read(self, tool: Any, _request: Any, *, name: str | None, wanted: Any) -> NoReturn:  # noqa: ARG002
+        self.call(tool, _request, name=name)
+
+    async def aread(self, tool: Any, _request: Any, *, name: str | None, wanted: Any) -> NoReturn:  # noqa: ARG002
+        self.call(tool, _request, name=name)
+
     def enter_task(self) -> None:
         """Nothing is counted here."""
 

@@ -122,7 +122,7 @@ def _pass(app: Celery) -> Swept:
         asks += _decide_all(stale, swept)
     failpoint(FailPoint.S4)
     swept.isolated += in_halves([batch], lambda part: _doubt_strays(part[0], swept))
-    swept.isolated += in_halves([batch], lambda part: _charge_strays(part[0], swept))
+    _charge_strays(swept, batch)
     while (woken := rescue.wake_waiting(limit=batch)) > 0:
         swept.woken += woken
     for refs in _batches(rescue.cancellable):
@@ -193,9 +193,15 @@ def _doubt_strays(batch: int, swept: Swept) -> None:
         swept.doubted += strays
 
 
-def _charge_strays(batch: int, swept: Swept) -> None:
-    while (charged := wallets.charge_strays(limit=batch)) > 0:
-        swept.charged += charged
+def _charge_strays(swept: Swept, batch: int) -> None:
+    after = ("", "")
+    while steps := wallets.strays(limit=batch, after=after):
+        swept.isolated += in_halves(steps, lambda part: _charge(part, swept))
+        after = steps[-1]
+
+
+def _charge(part: Sequence[tuple[str, str]], swept: Swept) -> None:
+    swept.charged += wallets.charge_strays(part)
 
 
 def _settle_held(swept: Swept, batch: int) -> None:

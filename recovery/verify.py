@@ -17,7 +17,7 @@ from models.journal import events, evidence, workers
 from models.journal.evidence import Evidence, PlanFact, StepFact
 from models.plan import InputKind
 from models.states import RunState, StepState
-from recovery import verify_artifacts, verify_effects
+from recovery import verify_artifacts, verify_calls, verify_effects
 from recovery.findings import Finding
 
 _log = logging.getLogger("onward.verify")
@@ -44,7 +44,8 @@ def verify(run_id: str) -> list[Finding]:
 def look(run_id: str) -> Verdict:
     """``verify``, and what people want to know beside. Raises ``UnknownRun``."""
     facts, kept = verify_artifacts.look(evidence.of_run(run_id))
-    return Verdict([*judge(facts), *kept], verify_effects.left_over(facts))
+    found = [*judge(facts), *kept, *verify_calls.look(run_id)]
+    return Verdict(found, verify_effects.left_over(facts))
 
 
 def verify_recovered(*, limit: int = _PASS_LIMIT) -> dict[str, list[Finding]]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from models.plan import ROOT_BRANCH, InputKind, Plan, PlanNode, Successor
+from models.redaction import redact
 from models.settings import settings
 from tasks.canvas import Canvas, Chain, Group, Signature, as_canvas
 from tasks.errors import PlanCircle, PlanError, PlanTooDeep, PlanTooLong, PlanTooWide
@@ -205,8 +206,10 @@ class _Compiler:
             kind=bound.options.kind,
             branch=draft.branch,
             input=draft.input,
-            arguments=bound.parameters.dump(
-                link.args, link.kwargs, piped=draft.input is not InputKind.NONE
+            arguments=redact(
+                bound.parameters.dump(
+                    link.args, link.kwargs, piped=draft.input is not InputKind.NONE
+                )
             ),
             successor=draft.successor,
             joins=draft.joins,

@@ -4,13 +4,13 @@ import logging
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from models.ids import idempotency_key
-from models.states import EffectClass
 from tasks.budgets import Budget, RunBudget
 from tasks.direct import Answer, DirectCalls, DirectHttp
 from tasks.errors import CallRefused
+from tasks.offered import Calls, Facilities, Http, ReportProgress, require_pure
 from tasks.recorder.options import Freshness
 from tasks.tool_base import Read, Tool
 
@@ -20,49 +20,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("onward.step")
 
-ReportProgress = Callable[[float, float | None, str | None], None]
 Request = TypeVar("Request")
 Result = TypeVar("Result")
-
-
-class Calls(Protocol):
-    """Who carries out ``ctx.call``: the ledger in a run, ``DirectCalls`` in a test."""
-
-    def call(self, tool: Tool[Any, Any], request: Any, *, name: str | None) -> Any: ...
-
-    async def acall(self, tool: Tool[Any, Any], request: Any, *, name: str | None) -> Any: ...
-
-    def read(
-        self, tool: Tool[Any, Any], request: Any, *, name: str | None, wanted: dict[str, Any]
-    ) -> Read[Any]: ...
-
-    async def aread(
-        self, tool: Tool[Any, Any], request: Any, *, name: str | None, wanted: dict[str, Any]
-    ) -> Read[Any]: ...
-
-    def enter_task(self) -> None: ...
-
-
-class Http(Protocol):
-    """Who carries requests and numbers them: the recorder in a run, ``DirectHttp`` in a test."""
-
-    def client(self, options: dict[str, Any]) -> Any: ...
-
-    def async_client(self, options: dict[str, Any]) -> Any: ...
-
-    def transport(self, *, async_: bool, library: str) -> Any: ...
-
-    def scope(self, name: str) -> AbstractContextManager[None]: ...
-
-    def enter_task(self) -> None: ...
-
-
-class Facilities(Protocol):
-    """What a run offers beside calls and requests, made when first used."""
-
-    def artifact(self, ctx: "Context") -> Any: ...
-
-    def budget(self, ctx: "Context") -> RunBudget: ...
 
 
 class Context:
@@ -234,7 +193,7 @@ class Context:
         ``freshness`` and ``max_age`` stand in place of what the tool declares: a later attempt is given the
         recorded answer (REPLAY), is told that it is older than ``max_age`` (MARK), or asks again then (REFETCH).
         """
-        _require_pure(tool)
+        require_pure(tool)
         wanted = {"freshness": freshness, "max_age": max_age}
         return self._calls.read(tool, request, name=name, wanted=wanted)
 
@@ -248,7 +207,7 @@ class Context:
         max_age: timedelta | None = None,
     ) -> Read[Result]:
         """``read`` for ``async def`` steps: the loop goes on meanwhile."""
-        _require_pure(tool)
+        require_pure(tool)
         wanted = {"freshness": freshness, "max_age": max_age}
         return await self._calls.aread(tool, request, name=name, wanted=wanted)
 
@@ -335,11 +294,3 @@ class Context:
 
 def _nothing(*_: Any) -> None:
     """Accepts whatever a real run would act on."""
-
-
-def _require_pure(tool: Tool[Any, Any]) -> None:
-    if tool.effect is not EffectClass.PURE:
-        raise CallRefused(
-            f"ctx.read takes tools that change nothing (effect = Effect.PURE); {tool.name} is {tool.effect}: use "
-            f"ctx.call. Nothing was sent."
-        )

@@ -71,7 +71,8 @@ class Sending(Asking):
         met = self._recalled()
         if met is not None:
             return self._meet(met)
-        self._attempt.before_effect()
+        if not self._stands_refused():
+            self._attempt.before_effect()
         self._wait_for_place()
         for _ in range(_WINDOWS):
             call = Call(self._execute, check=self._look_once_more, late=self._file_late)
@@ -86,6 +87,10 @@ class Sending(Asking):
             f"{settings().send_window:g} s after its intent: nothing was sent. The step comes back.",
             delay=settings().send_window,
         )
+
+    def _stands_refused(self) -> bool:
+        """Whether the body went past a refusal of it before: nothing is sent, and answers may follow it."""
+        return self._claimed.attempt > 1 and loose_ends.was_passed(self._key)
 
     def _send(self, call: Call) -> tuple[Standing, Answer | None]:
         """Write the intent down and, when it is granted, call."""

@@ -14,6 +14,7 @@ from models.journal.errors import Refused
 from models.journal.submitting import Submission, Submitted
 from models.messages import safe_repr
 from models.plan import Plan
+from models.redaction import redact
 from models.secret import adopt
 from models.settings import Settings, settings
 from tasks import registry
@@ -50,9 +51,10 @@ def prepare(
     asked = Budget.of(budget)
     limits = asked or (found.budget if within is None else None)
     subject, allowed = f"input of {found.name}", found.allow_credentials
+    given = adopt(given)
     refuse_credentials(given, allowed, subject=subject)  # first: what does not fit is shown
-    values = found.bind(adopt(given))
-    text = found.input_text(**values)
+    values = found.bind(given)
+    text = redact(found.input_text(**values))
     if is_suspect(text):
         refuse_credentials(decode(text), allowed, subject=subject)
     plan = found.plan_of(values)

@@ -19,10 +19,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from models.artifacts import sealing
-from models.artifacts.errors import ArtifactChanged, EncryptionProblem
+from models.artifacts.errors import EncryptionProblem
 from models.artifacts.packing import CHUNK
 from models.artifacts.store import Stored, current
-from models.errors import UndecodableValue
+from models.errors import OnwardError, UndecodableValue
 from models.journal import artifacts
 from models.journal.artifacts import WRAPPED
 from models.settings import settings
@@ -131,6 +131,14 @@ def load_optional(text: str | None) -> str | None:
     return None if text is None else load(text)
 
 
+def shown(text: str | None) -> str | None:
+    """``load`` for people: what cannot be read here is named instead, and stops nothing."""
+    try:
+        return load_optional(text)
+    except OnwardError as error:
+        return f"(not readable here: {error.error_type})"
+
+
 def references(texts: Iterable[str | None]) -> list[Reference]:
     """Those of the recorded texts that lie in the store."""
     return [_reference(text) for text in texts if text and text.startswith(_REFERENCE)]
@@ -211,9 +219,3 @@ def _opened(text: str) -> str:
         raise
     except (ValueError, KeyError, TypeError) as error:
         raise UndecodableValue(f"it is encrypted, and {error}", text) from error
-
-
-__all__ = [
-    "ArtifactChanged", "Reference", "Uploaded", "digest_of", "is_moved", "keep", "load", "load_optional",
-    "offload", "references", "seal", "upload",
-]  # fmt: skip

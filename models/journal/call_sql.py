@@ -56,8 +56,7 @@ known AS (
         %(status)s, %(headers)s, %(answer)s, %(answer_digest)s, %(state)s, %(response_id)s,
         %(tokens_in)s::bigint, %(tokens_out)s::bigint, %(cost)s::numeric, %(token)s, %(attempt)s, %(worker)s,
         onward_now() - make_interval(secs => %(ago)s)
-    FROM held WHERE NOT EXISTS (SELECT 1 FROM known)
-    ON CONFLICT DO NOTHING RETURNING 1
+    FROM held ON CONFLICT DO NOTHING RETURNING 1
 )"""
 
 _MADE: LiteralString = "SELECT EXISTS (SELECT 1 FROM made), (SELECT same FROM known) FROM held"
@@ -115,6 +114,13 @@ WITH made AS (
 )
 INSERT INTO event (run_id, step_key, token, kind, detail, actor)
 SELECT run_id, step_key, token, 'answers_pardoned', %(reason)s, %(actor)s FROM made"""
+
+#: Texts that stand in the journal as they are; those in the artifact store are verified there.
+CHANGED: LiteralString = """
+SELECT c.step_key, c.generation, c.scope, c.position, c.answer_digest FROM recorded_call c
+WHERE c.run_id = %(run_id)s AND NOT starts_with(c.answer, '{"$onward-')
+  AND c.answer_digest <> 'sha256:' || encode(sha256(convert_to(c.answer, 'UTF8')), 'hex')
+ORDER BY 1, 2, 3, 4"""
 
 OF_RUN: LiteralString = f"""
 SELECT c.step_key, c.generation, c.scope, c.position, c.kind, c.method, c.url, c.endpoint, c.dialect, c.model,

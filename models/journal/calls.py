@@ -164,6 +164,12 @@ def texts(run_id: str, step_key: str, place: Place) -> tuple[str, str]:
     return (str(row[0]), str(row[1])) if row else ("", "")
 
 
+def changed(run_id: str) -> list[tuple[str, Place, str]]:
+    """Answers of a run whose text is not the one that was recorded: step, place and digest as recorded."""
+    rows = database.fetch(call_sql.CHANGED, {"run_id": run_id})
+    return [(row[0], Place(*row[1:4]), row[4]) for row in rows]
+
+
 def _settle_late(claimed: Holder, reservation: Reservation | None, charge: Charge | None) -> None:
     if reservation is None:
         return

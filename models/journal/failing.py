@@ -13,6 +13,7 @@ from models.journal import events, runs, sql
 from models.journal.doubts import IN_DOUBT
 from models.journal.errors import LeaseLost
 from models.journal.values import Claimed
+from models.redaction import redact
 from models.states import BlockReason
 
 _ENDED: LiteralString = """
@@ -170,7 +171,8 @@ def _tolerated(claimed: Claimed, *, worker: str, error_type: str, error: str) ->
     """
     joins = _joins_above(claimed)
     member = claimed.branch
-    value = json.dumps({"step_key": claimed.step_key, "error_type": error_type, "error": error})
+    failure = {"step_key": claimed.step_key, "error_type": error_type, "error": error}
+    value = redact(json.dumps(failure))
     while "/" in member:
         parent = member.rpartition("/")[0]
         join_key, tolerant = joins.get(parent, (None, True))

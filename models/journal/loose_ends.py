@@ -54,6 +54,15 @@ def tools_called(claimed: Claimed) -> set[str]:
     return {row[0] for row in rows}
 
 
+def was_passed(key: str) -> bool:
+    """Whether an effect did not happen and the body went on from that, so that it stands."""
+    row = database.fetch_one(
+        "SELECT 1 FROM effect WHERE key = %(key)s AND state IN ('refused', 'absent') AND passed",
+        {"key": key},
+    )
+    return row is not None
+
+
 def left_over(claimed: Claimed) -> list[str]:
     """Effects of earlier attempts that are in doubt as the step is about to end; they have to be looked up now.
 

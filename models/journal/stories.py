@@ -11,6 +11,8 @@ from datetime import datetime
 from typing import LiteralString
 
 from models import database
+from models.artifacts.payloads import shown
+from models.journal.artifacts import WRAPPED
 from models.journal.errors import JournalError
 from models.states import EffectState
 
@@ -69,6 +71,11 @@ class Happening:
     effect: str | None = None  #: the key of the effect that it is about
 
 
+def _told(column: LiteralString) -> LiteralString:
+    """The beginning of a result; the database cannot read what is encrypted."""
+    return f"CASE WHEN starts_with({column}, '{WRAPPED}') THEN '(encrypted)' ELSE left({column}, {_SHOWN}) END"
+
+
 #: The lines of the stories of one run: at, place, kind, step_key, attempt, token, worker, detail, actor,
 #: effect. ``place`` orders what has one instant: claim 1, the body's calls below 2, the attempt's end 2.
 #: Who sent first is not kept once somebody has sent again, and settlements tell what their events tell.
@@ -95,7 +102,7 @@ LINES: LiteralString = f"""
     WHERE first_sent_at >= created_at
     UNION ALL
     SELECT v.at, 3.1, 'effect_late_answer', o.step_key, NULL, v.token, v.worker,
-           'an owner that had lost the step answered, which is kept as evidence: ' || left(v.result, {_SHOWN}),
+           'an owner that had lost the step answered, which is kept as evidence: ' || {_told("v.result")},
            v.worker, v.key
     FROM (SELECT key, step_key FROM effect WHERE run_id = %(run_id)s
           UNION ALL SELECT key, step_key FROM effect_settlement WHERE run_id = %(run_id)s) o
@@ -118,7 +125,7 @@ LINES: LiteralString = f"""
                 WHEN source = 'late_answer' THEN 'its late answer counts, not sent again'
                 ELSE 'found by ' || actor || ', not sent again' END
            || CASE WHEN sends > 1 THEN ' after ' || sends || ' sends' ELSE '' END
-           || coalesce(' (' || nullif(reason, '') || ')', '') || coalesce(': ' || left(result, {_SHOWN}), ''),
+           || coalesce(' (' || nullif(reason, '') || ')', '') || coalesce(': ' || {_told("result")}, ''),
            CASE source WHEN 'answer' THEN worker ELSE actor END, key
     FROM effect_settlement WHERE run_id = %(run_id)s"""
 
@@ -135,7 +142,7 @@ def get_effect(key: str) -> EffectView:
         raise UnknownEffect(
             f"There is no effect {key!r}; `onward effects list` shows those that exist."
         )
-    return EffectView(*row)
+    return _view(row)
 
 
 def list_effects(
@@ -152,7 +159,7 @@ def list_effects(
         ORDER BY created_at DESC, key LIMIT %(limit)s""",
         {"run_id": run_id, "state": state, "needs_person": needs_person, "limit": limit},
     )
-    return [EffectView(*row) for row in rows]
+    return [_view(row) for row in rows]
 
 
 def in_doubt(run_ids: Collection[str]) -> list[EffectView]:
@@ -162,9 +169,14 @@ def in_doubt(run_ids: Collection[str]) -> list[EffectView]:
         " ORDER BY created_at, key",
         {"run_ids": list(run_ids)},
     )
-    return [EffectView(*row) for row in rows]
+    return [_view(row) for row in rows]
 
 
 def story(run_id: str, key: str | None = None) -> list[Happening]:
     """What happened to a run's effects, or to one of them, in the order of time."""
     return [Happening(*row) for row in database.fetch(_STORY, {"run_id": run_id, "key": key})]
+
+
+def _view(row: database.Row) -> EffectView:
+    facts = (*row[:-1], shown(row[-1]))
+    return EffectView(*facts)

@@ -82,7 +82,7 @@ RESERVE: LiteralString = f"""{_HELD}, owed AS (SELECT wallet_id FROM held), {LOC
     SELECT %(run_id)s, %(step_key)s, %(hold_generation)s, %(hold_scope)s, %(hold_position)s, %(token)s, %(send)s,
            held.wallet_id, %(model)s, %(tokens)s::bigint, %(cost)s::numeric
     FROM held WHERE held.withheld IS NULL AND EXISTS (SELECT 1 FROM locked)
-      AND NOT EXISTS (SELECT 1 FROM exceeded) AND NOT EXISTS (SELECT 1 FROM known)
+      AND NOT EXISTS (SELECT 1 FROM exceeded)
     ON CONFLICT DO NOTHING RETURNING tokens, coalesce(cost, 0) AS cost
 ), paid AS (
     UPDATE wallet w SET held_tokens = w.held_tokens + made.tokens, held_cost = w.held_cost + made.cost,
@@ -240,12 +240,18 @@ WITH RECURSIVE lost AS (
 ){_CHARGE_LOST}"""
 
 #: A claim that does not run its step now never runs it again: tokens only rise.
+_STRAY: LiteralString = f"""NOT EXISTS (
+    SELECT 1 FROM live l WHERE l.run_id = h.run_id AND l.step_key = h.step_key
+    AND (l.token = h.token AND l.owner IS NOT NULL OR {_PENDING}))"""
+
+STRAYS: LiteralString = f"""
+SELECT DISTINCT h.run_id, h.step_key FROM hold h
+WHERE (h.run_id, h.step_key) > (%(after_run)s, %(after_step)s) AND {_STRAY} ORDER BY 1, 2 LIMIT %(limit)s"""
+
 CHARGE_STRAYS: LiteralString = f"""
 WITH RECURSIVE lost AS (
-    SELECT h.* FROM hold h WHERE NOT EXISTS (
-        SELECT 1 FROM live l WHERE l.run_id = h.run_id AND l.step_key = h.step_key
-        AND (l.token = h.token AND l.owner IS NOT NULL OR {_PENDING}))
-    ORDER BY h.run_id, h.step_key LIMIT %(limit)s
+    SELECT h.* FROM unnest(%(run_ids)s::text[], %(step_keys)s::text[]) AS d(run_id, step_key)
+    JOIN hold h ON h.run_id = d.run_id AND h.step_key = d.step_key WHERE {_STRAY}
 ){_CHARGE_LOST}"""
 
 STANDING: LiteralString = """

@@ -100,9 +100,20 @@ def charge_lost(claimed: Holder) -> int:
     return int(row[0]) if row else 0
 
 
-def charge_strays(*, limit: int) -> int:
-    """The same for every claim that is over, of any step; how many of at most ``limit``."""
-    row = database.fetch_one(wallet_sql.CHARGE_STRAYS, {"limit": limit})
+def strays(*, limit: int, after: tuple[str, str] = ("", "")) -> list[tuple[str, str]]:
+    """Steps (run, key) of which claims that are over still hold money, in their order."""
+    rows = database.fetch(
+        wallet_sql.STRAYS, {"limit": limit, "after_run": after[0], "after_step": after[1]}
+    )
+    return [(row[0], row[1]) for row in rows]
+
+
+def charge_strays(steps: Sequence[tuple[str, str]]) -> int:
+    """Charge what claims of these steps that are over had set aside; how many holds."""
+    row = database.fetch_one(
+        wallet_sql.CHARGE_STRAYS,
+        {"run_ids": [step[0] for step in steps], "step_keys": [step[1] for step in steps]},
+    )
     return int(row[0]) if row else 0
 
 

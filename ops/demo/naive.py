@@ -235,6 +235,7 @@ class Comparison:
 
 _BLOWS: dict[FaultKind, Callable[[Comparison, str], None]] = {
     FaultKind.CHILD_SIGKILL: Comparison.kill_child,
+    FaultKind.ANSWERED_SIGKILL: Comparison.kill_child,
     FaultKind.RESPONSE_DROPPED: lambda one, _name: one.drop_answers(),
     FaultKind.WORKER_SIGKILL_RETURNS: lambda one, name: one.stage.supervisor.kill(name),
     FaultKind.WORKER_SIGKILL_GONE: lambda one, name: one.stage.supervisor.retire(name),

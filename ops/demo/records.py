@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from decimal import Decimal
 from enum import StrEnum
 from typing import Any
 
@@ -46,6 +47,17 @@ class Saved:
     batch_tokens: int = 0  #: spent until then, by the model server's count
     run_seconds: float = 0.0  #: of completed steps of the affected runs alone
     run_calls: int = 0  #: their completed LLM steps
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replays:
+    """Answers that an attempt had from the record, since an earlier one had asked."""
+
+    calls: int = 0
+    tokens: int = 0  #: as the model server billed them, once
+    cost: Decimal = Decimal(0)
+    asked_again: int = 0  #: by the model server's count: requests for what was on record
+    spent: Decimal = Decimal(0)  #: for every answer of the batch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

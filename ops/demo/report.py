@@ -1,13 +1,13 @@
 """The verdict: the journal held against the outside world. Pure."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from examples.contract_review.estimate import CALLS_PER_DOCUMENT
 from ops.demo.doubts import Doubt
 from ops.demo.evidence import Progress
-from ops.demo.records import FaultRecord
+from ops.demo.records import FaultRecord, Replays
 from ops.demo.schedule import WORKER_FAULTS
 from ops.demo.witnesses import Witnessed
 
@@ -29,6 +29,7 @@ class Report:
     faults: Sequence[FaultRecord] = ()
     earlier: Sequence[dict[str, Any]] = ()  #: faults of sessions before this one
     problems: Sequence[str] = ()
+    replays: Replays = field(default_factory=Replays)
 
     @property
     def failed(self) -> int:
@@ -41,6 +42,11 @@ class Report:
     @property
     def tokens_a_call(self) -> float:
         return self.testimony.tokens / max(1, self.testimony.llm_calls)
+
+    @property
+    def cost_a_token(self) -> float:
+        """USD, on the average of the batch."""
+        return float(self.replays.spent) / max(1, self.testimony.tokens)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -55,6 +61,11 @@ class Report:
             "unknown_effects": [doubt.to_json() for doubt in self.doubts],
             "llm_calls": self.testimony.llm_calls,
             "llm_calls_minimum": self.llm_calls_minimum,
+            "llm_calls_replayed": self.replays.calls,
+            "llm_calls_asked_again": self.replays.asked_again,
+            "tokens_replayed": self.replays.tokens,
+            "cost_replayed": str(self.replays.cost),
+            "cost": str(self.replays.spent),
             "steps_executed": self.steps_executed,
             "steps_minimum": self.progress.steps_planned,
             "leases_held_at_kills": self.leases_held,
@@ -80,6 +91,10 @@ def violations(report: Report) -> list[str]:
         found.append(
             f"{report.results_changed} of {report.results_kept} results that existed before a fault "
             "are different now"
+        )
+    if report.replays.asked_again:
+        found.append(
+            f"the model server was asked {report.replays.asked_again} times for answers that were on record"
         )
     if report.doubts_open:
         found.append(f"nobody knows what became of {report.doubts_open} filings")

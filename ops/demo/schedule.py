@@ -16,6 +16,9 @@ class FaultKind(StrEnum):
     """What can be done to a running deployment."""
 
     CHILD_SIGKILL = "child_sigkill"  #: one pool child
+    ANSWERED_SIGKILL = (
+        "answered_sigkill"  #: one pool child, as soon as its LLM's answer is on record
+    )
     RESPONSE_DROPPED = "response_dropped"  #: the registry files, and its answer is lost
     WORKER_SIGKILL_RETURNS = "worker_sigkill_returns"  #: a whole worker, started again
     WORKER_SIGKILL_GONE = "worker_sigkill_gone"  #: a whole worker, never seen again
@@ -29,6 +32,7 @@ class FaultKind(StrEnum):
 #: Faults that hit a process while it holds a running step, or the demo fails.
 WORKER_FAULTS = (
     FaultKind.CHILD_SIGKILL,
+    FaultKind.ANSWERED_SIGKILL,
     FaultKind.WORKER_SIGKILL_RETURNS,
     FaultKind.WORKER_SIGKILL_GONE,
     FaultKind.WORKER_SIGSTOP,

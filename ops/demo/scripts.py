@@ -18,6 +18,7 @@ from ops.demo.aiming import (
 )
 from ops.demo.evidence import HeldStep, QueuedStep
 from ops.demo.lost_answers import response_dropped
+from ops.demo.recorded_answers import answered_sigkill
 from ops.demo.records import Mechanism, named
 from ops.demo.schedule import FaultKind
 from ops.demo.watching import RECOVERY_TIMEOUT, Healing, Script
@@ -116,6 +117,7 @@ def postgres_restart(scene: Scene) -> Script:
 
 SCRIPTS: Mapping[FaultKind, Callable[[Scene], Script]] = {
     FaultKind.CHILD_SIGKILL: child_sigkill,
+    FaultKind.ANSWERED_SIGKILL: answered_sigkill,
     FaultKind.RESPONSE_DROPPED: response_dropped,
     FaultKind.WORKER_SIGKILL_RETURNS: worker_sigkill_returns,
     FaultKind.WORKER_SIGKILL_GONE: worker_sigkill_gone,

@@ -13,6 +13,7 @@ import examples
 from models.settings import settings
 from ops.demo import batch, evidence
 from ops.demo.memory import Memory
+from ops.demo.replays import armed
 from ops.demo.witnesses import Service, Witnesses, witnesses
 from ops.stack import EventKind, Home, ProcessEvent, Restart
 from ops.stack.identity import session_members
@@ -93,6 +94,11 @@ class Stage(LocalStack):
         """The outside world of this batch."""
         return self._outside
 
+    @property
+    def failpoints(self) -> Path:
+        """Where workers look whether they are to stop at a named instant."""
+        return self.memory.store(self.home) / "failpoints"
+
     def start_outside(self, world: Witnesses) -> None:
         """Start two services and wait until they serve."""
         for service in (world.model, world.registry):
@@ -139,7 +145,11 @@ class Stage(LocalStack):
         store = self.memory.store(self.home)
         self._outside = witnesses(self.home, store, latency=self.size.latency, root=root())
         self.start_outside(self._outside)
-        world = {**self.layout.environment, **self._outside.environment}
+        world = {
+            **self.layout.environment,
+            **self._outside.environment,
+            **armed(self.failpoints),
+        }
         self.layout = replace(self.layout, environment=world)
         self._adopt_environment()
         self._drop()

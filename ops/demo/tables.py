@@ -40,6 +40,8 @@ def _counts(report: Report) -> Table:
         ("  requests for them", outside.filing_requests, report.documents, "registry"),
         ("  answers it lost on purpose", outside.responses_dropped, "", "registry"),
         ("LLM calls", outside.llm_calls, report.llm_calls_minimum, "model server"),
+        ("  given again from the record", report.replays.calls, "", "journal"),
+        ("  of those, asked for again", report.replays.asked_again, 0, "model server"),
         ("steps executed", report.steps_executed, progress.steps_planned, "journal"),
         ("  beyond the plan", more, f"at most {report.leases_held}", "leases held at the kills"),
         ("results from before a fault", report.results_kept, "", "digests taken by the demo"),
@@ -92,12 +94,18 @@ def _saved(report: Report) -> Text:
     batch_tokens = sum(fault.saved.batch_tokens for fault in report.faults)
     run_seconds = sum(fault.saved.run_seconds for fault in report.faults)
     run_tokens = sum(fault.saved.run_calls for fault in report.faults) * report.tokens_a_call
+    replays, price = report.replays, report.cost_a_token
     repeated = max(0, report.testimony.llm_calls - report.llm_calls_minimum) * report.tokens_a_call
     return Text(
-        f"Saved against starting the batch over at each fault: {batch_tokens:,} tokens and "
-        f"{batch_seconds:,.0f} s.\nSaved against starting only the runs over that were hit: "
-        f"{run_tokens:,.0f} tokens and {run_seconds:,.0f} s of work.\n"
-        f"Spent again by recovery: {repeated:,.0f} tokens.\n"
+        f"Saved against starting the batch over at each fault: {batch_tokens:,} tokens "
+        f"(${batch_tokens * price:,.2f}) and {batch_seconds:,.0f} s.\n"
+        f"Saved against starting only the runs over that were hit: {run_tokens:,.0f} tokens "
+        f"(${run_tokens * price:,.2f}) and {run_seconds:,.0f} s of work.\n"
+        f"Given again from the record in the middle of a step: {replays.calls} answers, {replays.tokens:,} tokens "
+        f"(${replays.cost:,.4f}).\n"
+        f"Spent again by recovery: {repeated:,.0f} tokens (${repeated * price:,.2f}).\n"
+        f"Dollars are at the prices that the demo gives its model server; all answers together cost "
+        f"${replays.spent:,.2f}.\n"
     )
 
 

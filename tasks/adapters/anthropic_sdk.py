@@ -10,7 +10,7 @@ from typing import Any
 
 from anthropic import Anthropic, AsyncAnthropic
 
-from tasks.adapters.bridge import NO_KEEPALIVE
+from tasks.adapters.loops import NO_KEEPALIVE
 from tasks.context import Context
 
 KEY = "{{secret:ANTHROPIC_API_KEY}}"  #: resolved when a request leaves, so a replay needs no key

@@ -17,7 +17,9 @@ from langchain_openai import ChatOpenAI
 from pydantic import PrivateAttr
 
 from models.errors import ValueMismatch
-from tasks.adapters.bridge import MARK, NO_KEEPALIVE, PURE, Bridge, Guard
+from tasks.adapters.bridge import Bridge
+from tasks.adapters.guard import MARK, PURE, Guard
+from tasks.adapters.loops import NO_KEEPALIVE
 from tasks.adapters.openai_sdk import KEY
 from tasks.context import Context
 from tasks.tools import Tool

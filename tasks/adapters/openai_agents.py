@@ -18,7 +18,9 @@ from agents.run_config import CallModelData, ModelInputData
 from openai import AsyncOpenAI
 
 from models.errors import ValueMismatch
-from tasks.adapters.bridge import Bridge, Guard, number_tasks
+from tasks.adapters.bridge import Bridge
+from tasks.adapters.guard import Guard
+from tasks.adapters.loops import number_tasks
 from tasks.adapters.openai_sdk import async_openai_client
 from tasks.context import Context
 from tasks.tools import Tool

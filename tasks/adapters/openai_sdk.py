@@ -10,7 +10,7 @@ from typing import Any
 
 from openai import AsyncOpenAI, OpenAI
 
-from tasks.adapters.bridge import NO_KEEPALIVE
+from tasks.adapters.loops import NO_KEEPALIVE
 from tasks.context import Context
 
 KEY = "{{secret:OPENAI_API_KEY}}"  #: resolved when a request leaves, so a replay needs no key

@@ -10,7 +10,6 @@ pydantic-ai's durable-operation backends record whole operations in a format of 
 at the request, where budgets, pauses of an endpoint and refusals are, so a model is wrapped here instead.
 """
 
-import copy
 from collections.abc import AsyncIterator, Collection, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
@@ -18,13 +17,14 @@ from typing import Any
 from pydantic_ai import Agent, FunctionToolset, ModelRetry, RunContext
 from pydantic_ai import Tool as AgentTool
 from pydantic_ai.exceptions import UserError
-from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse, infer_model
-from pydantic_ai.models.fallback import FallbackModel
+from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
 from pydantic_ai.models.wrapper import WrapperModel
-from pydantic_ai.providers import Provider, infer_provider_class
 
 from models.errors import ValueMismatch
-from tasks.adapters.bridge import MARK, NO_KEEPALIVE, PURE, Bridge, Guard, number_tasks
+from tasks.adapters.bridge import Bridge
+from tasks.adapters.guard import MARK, PURE, Guard
+from tasks.adapters.loops import number_tasks
+from tasks.adapters.pydantic_ai_models import on_our_transport
 from tasks.context import Context
 from tasks.tools import Tool
 
@@ -45,11 +45,7 @@ def durable(ctx: Context, agent: Agent[Any, Any], *, pure: Collection[str] = ())
 
 def onward_model(ctx: Context, model: Model | str, *, pure: Collection[str] = ()) -> Model:
     """A model, or the name of one, on the recording transport: for ``agent.run(model=...)``."""
-    if isinstance(model, str):
-        on_ours = infer_model(model, provider_factory=lambda name: _provider(ctx, name))
-    else:
-        on_ours = _moved(ctx, model)
-    return _Guarded(on_ours, Guard(pure, say_pure=_SAY_PURE))
+    return _Guarded(on_our_transport(ctx, model), Guard(pure, say_pure=_SAY_PURE))
 
 
 def toolset(ctx: Context, *tools: Tool[Any, Any]) -> FunctionToolset[Any]:
@@ -102,47 +98,3 @@ class _Guarded(WrapperModel):
     def _check(self, offered: ModelRequestParameters) -> None:
         functions = [one.name for one in offered.function_tools if MARK not in (one.metadata or {})]
         self._guard.check(functions + [one.kind for one in offered.native_tools])
-
-
-def _provider(ctx: Context, name: str) -> Provider[Any]:
-    """The provider of a name like ``openai:gpt-5``, with an HTTP client of ours."""
-    kind: Any = infer_provider_class(name)
-    if name in ("openai", "openai-chat", "openai-responses"):
-        from tasks.adapters.openai_sdk import async_openai_client  # noqa: PLC0415 - who names it has it
-
-        return kind(openai_client=async_openai_client(ctx))
-    if name == "anthropic":
-        from tasks.adapters.anthropic_sdk import async_anthropic_client  # noqa: PLC0415 - likewise
-
-        return kind(anthropic_client=async_anthropic_client(ctx))
-    return kind(http_client=ctx.async_httpx_client(limits=NO_KEEPALIVE))
-
-
-def _moved(ctx: Context, model: Model) -> Model:
-    """A copy of the model whose client sends through the recorder; the agent's own is left as it is."""
-    moved: Any = copy.copy(model)
-    if isinstance(model, WrapperModel):
-        moved.wrapped = _moved(ctx, model.wrapped)
-    elif isinstance(model, FallbackModel):
-        moved.models = [_moved(ctx, one) for one in model.models]
-    elif (
-        model.provider is not None
-    ):  # those without send nothing: models made of functions, for tests
-        moved._provider = _moved_provider(ctx, model.provider)
-    return moved
-
-
-def _moved_provider(ctx: Context, provider: Provider[Any]) -> Provider[Any]:
-    client: Any = provider.client
-    kind = type(client).__mro__
-    names = {"AsyncOpenAI": "openai_client", "AsyncAnthropic": "anthropic_client"}
-    option = next((names[one.__name__] for one in kind if one.__name__ in names), None)
-    if option is None:
-        raise UserError(
-            f"A model of {provider.name} brings a client that cannot be put on another transport, so its calls would "
-            f"not be recorded. Name the model instead, as in Agent('{provider.name}:...')."
-        )
-    ours = client.with_options(
-        http_client=ctx.async_httpx_client(limits=NO_KEEPALIVE), max_retries=0
-    )
-    return type(provider)(**{option: ours})

@@ -107,10 +107,10 @@ def asked(
     while True:
         try:
             reply = yield from send(current)
-        except AnswerIncomplete:
+        except AnswerIncomplete as incomplete:
             spent += 1
             if spent >= max_asks:
-                raise
+                raise _given_up(incomplete, what, asks=spent) from incomplete
             continue
         value, reason = _judged(reply, read)
         if reason is None:
@@ -121,6 +121,21 @@ def asked(
         if spent >= max_asks:
             raise SchemaInvalid(what, asks=spent, reason=reason, answer=reply.text)
         current = again(current, reply, reason)
+
+
+def _given_up(last: AnswerIncomplete, what: str, *, asks: int) -> AnswerIncomplete:
+    """The last refusal, in view of all asks."""
+    hint = ""
+    if last.state == "other_model":
+        hint = " Say which models may answer, with pin='gpt-x-*' or ONWARD_LLM_PIN, when that one may."
+    if asks == 1 and not hint:
+        return last
+    return AnswerIncomplete(
+        f"The model was asked {asks} time{'s' * (asks > 1)} for {what}, and no answer was accepted. The last one "
+        f"is no answer to go on with: {last}{hint}",
+        state=last.state,
+        text=last.text,
+    )
 
 
 def again(question: Question, reply: Reply, reason: str) -> Question:

@@ -134,11 +134,11 @@ class LLM:
         @step(kind="llm")
         def think(ctx, talk: Conversation) -> Conversation | Then[Conversation]:
             talk = ctx.llm.think(talk, tools=TOOLS)
-            return Then(talk, act.s()) if talk.pending else talk
+            return Then(talk, act.s() | think.s()) if talk.pending else talk
 
         @step(kind="write")
-        def act(ctx, talk: Conversation) -> Then[Conversation]:
-            return Then(ctx.llm.act(talk, tools=TOOLS), think.s())
+        def act(ctx, talk: Conversation) -> Conversation:
+            return ctx.llm.act(talk, tools=TOOLS)
         """
         return self._run(self._turn(talk, tools, max_asks, asking))
 

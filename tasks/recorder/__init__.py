@@ -18,7 +18,5 @@ __all__ = ["CallOptions", "Freshness", "Told", "asking", "of"]
 
 def of(ctx: Any) -> "Recorder | None":
     """The recorder behind a step's context; None in a test without one."""
-    from tasks.recorder.recorder import Recorder  # noqa: PLC0415 - it needs the journal, options do not
-
-    http = ctx._http
-    return http if isinstance(http, Recorder) else None
+    http: Any = ctx._http  # by what it does: the recorder's module needs a database, and agents' tests none
+    return http if hasattr(http, "exchange") else None

@@ -38,7 +38,10 @@ class Keeping:
     def met(self, path: str, position: int) -> RecordedCall | None:
         """What is on record at this place; another request there stops the step, or sets its records aside."""
         record = self._rec.record_at(path, position)
-        if record is None or record.digest == self.digest:
+        if record is None:
+            return None
+        if record.digest == self.digest:
+            self._rec.has_replayed = True
             return record
         recorded = self._rec.written(lambda: calls.request(self._rec.claimed, record.place))
         self._rec.mismatch(

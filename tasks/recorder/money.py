@@ -94,7 +94,8 @@ def charge(reading: Reading, reserved: Reservation, *, started: float) -> Charge
         return Charge(0, Decimal(0), seconds)  # the service says that it made nothing
     if reading.tokens is None:
         return Charge(reserved.tokens, reserved.cost, seconds)
-    return Charge(reading.tokens, cost(reading, reserved.model), seconds)
+    known = cost(reading, reserved.model)  # a table that has lost its price since is no discount
+    return Charge(reading.tokens, reserved.cost if known is None else known, seconds)
 
 
 def place_in_line(endpoint: Endpoint, *, tokens: int, at_most: float) -> float:

@@ -53,7 +53,7 @@ class Recorder:
         self.given_up: dict[tuple[str, str], AnswerIncomplete] = {}
         self._on_mismatch = on_mismatch
         self._history: History | None = None
-        self._replayed = False
+        self.has_replayed = False  #: this attempt has gone on from a recorded answer
         ledger.before_effects(self.require_nothing_left)
 
     # -- what the context offers ------------------------------------------------------------------------
@@ -123,9 +123,7 @@ class Recorder:
         return self._history
 
     def record_at(self, path: str, position: int) -> RecordedCall | None:
-        found = self.history.calls.get((path, position))
-        self._replayed = self._replayed or found is not None
-        return found
+        return self.history.calls.get((path, position))
 
     def refreshed(self, path: str, position: int) -> RecordedCall | None:
         """The newest record of something that was read again."""
@@ -169,7 +167,7 @@ class Recorder:
 
     # -- when the record is of something else -----------------------------------------------------------
 
-    def mismatch(self, why: str) -> None:
+    def mismatch(self, why: str, *, ended: bool = False) -> None:
         """The body goes another way than on record. Returns when it may go on live, with nothing on record."""
         if self._on_mismatch != "branch" or self.written(lambda: calls.has_effects(self.claimed)):
             self.written(lambda: calls.note_mismatch(self.claimed, why))
@@ -182,7 +180,7 @@ class Recorder:
                 reason=BlockReason.REPLAY_MISMATCH,
             )
         generation = self.written(lambda: calls.open_branch(self.claimed, why))
-        if self._replayed:
+        if self.has_replayed and not ended:
             raise CallPostponed(
                 f"Step {self.claimed.step_key!r} asks for something else than it has on record: {why}. Its records "
                 f"are set aside, and it starts anew.",
@@ -200,7 +198,7 @@ class Recorder:
         if self.claimed.attempt == 1:
             return None
         try:
-            self._refuse_left(self._left())
+            self._refuse_left(self._left(), ended=True)
         except Stop as stop:
             return self.ledger.note(stop)
         except JournalError as error:
@@ -214,12 +212,12 @@ class Recorder:
             if _REFRESHED not in scope and position >= self.numbering.reached(scope)
         ]
 
-    def _refuse_left(self, left: list[RecordedCall]) -> None:
+    def _refuse_left(self, left: list[RecordedCall], *, ended: bool = False) -> None:
         if not left:
             return
         first = left[0].place
-        self._replayed = True
         self.mismatch(
             f"{len(left)} recorded answers were not asked for again, the first at position {first.position} of "
-            f"scope {first.scope!r}"
+            f"scope {first.scope!r}",
+            ended=ended,
         )

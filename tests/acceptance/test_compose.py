@@ -47,7 +47,8 @@ def place(empty_database_url: str, broker_url: str, tmp_path: Path) -> Place:
             "pg_isready": f"pg_isready -h {url.hostname} -p {url.port}",
             "5555": str(free_port()), "9464": str(free_port()), "8700": str(free_port()), "8701": str(free_port()),
             "model-server:": "127.0.0.1:", "registry:": "127.0.0.1:", "0.0.0.0": "127.0.0.1",  # noqa: S104 - replaced, never bound
-            "/var/lib/onward": str(tmp_path / "store"), "/tmp/beat": str(tmp_path / "beat"),
+            "/var/lib/onward": str(tmp_path / "store"), "/var/lib/artifacts": str(tmp_path / "artifacts"),
+            "/tmp/beat": str(tmp_path / "beat"),
             "/tmp/onward": str(tmp_path / "home"),
         },
         tmp_path,

@@ -49,6 +49,19 @@ def test_contracts_are_reviewed_while_processes_are_killed(tmp_path: Path) -> No
 
 
 @pytest.mark.timeout(240)
+def test_an_answer_on_record_is_given_again_and_not_paid_for_twice(tmp_path: Path) -> None:
+    found = verdict(demo(tmp_path, "--seed", "7", "--faults", "answered_sigkill"))
+    assert found["completed"] == found["filings"] == DOCUMENTS
+    assert found["violations"] == []
+    (fault,) = found["faults"]
+    assert (fault["kind"], fault["steps_lost"]) == ("answered_sigkill", 1)
+    assert found["llm_calls"] == found["llm_calls_minimum"] == 3 * DOCUMENTS, "by the server's count"
+    assert (found["llm_calls_replayed"], found["llm_calls_asked_again"]) == (1, 0)
+    assert 0 < found["tokens_replayed"] < found["tokens"]
+    assert 0 < float(found["cost_replayed"]) < float(found["cost"])
+
+
+@pytest.mark.timeout(240)
 def test_a_lost_answer_is_asked_for_and_not_sent_again(tmp_path: Path) -> None:
     process = demo(tmp_path, "--seed", "7", "--faults", "response_dropped")
     out, err = process.communicate(timeout=150)

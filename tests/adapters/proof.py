@@ -30,7 +30,9 @@ class Desk:
         deaths = CALLS if after == "each" else 1
         assert self.world.attempts(run_id) == {step_key: 1 + deaths}
         assert recorded(self.world.directory / "failpoints", f"{label}-{after}.{step_key}") == CALLS
-        assert [call.outcome for call in self.models.calls(order)] == ["answered"] * CALLS
+        calls = self.models.calls(order)
+        assert [call.outcome for call in calls] == ["answered"] * CALLS
+        assert all("sk-of-" in call.headers for call in calls)
         assert self.world.fx.effects(order) == 1
         assert self.world.fx.calls(order) == 1
 
@@ -52,13 +54,13 @@ def a_desk(
             "ONWARD_MODEL_ENDPOINTS": f"{models.url},{models.root}",
             "ONWARD_CRASH_LIMIT": str(CALLS + 1),
             "OPENAI_BASE_URL": models.url,
-            "OPENAI_API_KEY": "sk-test",
+            "ONWARD_SECRET_OPENAI_API_KEY": "sk-of-a-test",
             "ANTHROPIC_BASE_URL": models.root,
-            "ANTHROPIC_API_KEY": "sk-test",
+            "ONWARD_SECRET_ANTHROPIC_API_KEY": "sk-of-a-test",
         }
         with make_world(agents=agents, env=env) as world:
-            world.cluster.recovery()
-            world.cluster.worker(env={"DESK_URL": f"{world.fx.url}/idempotent"})
+            world.cluster.env["DESK_URL"] = f"{world.fx.url}/idempotent"
+            world.cluster.up()
             yield Desk(world, models)
 
 

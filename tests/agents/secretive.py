@@ -144,6 +144,8 @@ def give_away(ctx: Context, way: str) -> dict[str, Any]:
     if way == "returned":
         echoed = ctx.call(echo, {"status": 200})
         return {"echoed": echoed, "value": value, "in text": f"it is {value}!"}
+    if way == "large":
+        return {"large": [f"it is {value}!"] * 10_000}
     WAYS[way](value)
     return {}
 

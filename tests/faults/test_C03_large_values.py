@@ -22,12 +22,14 @@ LARGE, HUGE = 50_000_000, 300_000_000
 ROW = 256 * 1024
 MESSAGE = 64 * 1024
 ROOM = 100 * 1024 * 1024
+#: A machine that is busy with 300 MB, and with other tests, may let a heartbeat of a short lease wait too long.
+PATIENT = {"ONWARD_LEASE_TTL": "20", "ONWARD_HEARTBEAT": "1"}
 ARMED = {"ONWARD_FAILPOINTS": "P4:kill@large-killed.produce"}
 
 
 @pytest.fixture(scope="module")
 def world(make_world: Callable[..., AbstractContextManager[World]]) -> Iterator[World]:
-    with make_world(agents="tests.agents.large") as world:
+    with make_world(agents="tests.agents.large", env=PATIENT) as world:
         world.cluster.recovery()
         world.cluster.worker("worker-1", concurrency=1, env=ARMED)
         yield world

@@ -1,5 +1,6 @@
 """C10: 137 documents, three paid model calls each in one step; one is bad, and the worker is killed twice."""
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
@@ -22,6 +23,7 @@ BAD = 89
 ASKS = 3  #: that a bad answer is worth, over all attempts
 FIRST = range(1, BAD)  #: documents that are done before the first kill
 ARMED = {"ONWARD_FAILPOINTS": "P1:stop@documents.review_of_90,P4:stop@documents.review_of_120"}
+NAME = re.compile(r"doc-\d{3}-\w+")
 GOOD = '{"answer": "as it should be"}'
 
 
@@ -39,7 +41,8 @@ class Batch:
 
 def asked(models: ModelService) -> Counter[str]:
     """How many requests reached the models, by what they asked."""
-    return Counter(call.text.splitlines()[-1] for call in models.calls("doc-"))
+    found = (NAME.search(call.text) for call in models.calls("doc-"))
+    return Counter(name[0] for name in found if name)
 
 
 def _kill_the_worker_at(world: World, point: str) -> None:
@@ -58,7 +61,8 @@ def batch(
         models.script(f"doc-{BAD:03d}-summary", "Sorry, here is your JSON: {")
         # In place, a run is walked to its end before the next one begins; one slot makes it one at a time.
         env = {
-            "ONWARD_STICKY": "true", "ONWARD_LLM_URL": models.url, "ONWARD_LLM_MODEL": "gpt-x",
+            "ONWARD_STICKY": "true", "ONWARD_STICKY_SECONDS": "60", "ONWARD_LLM_URL": models.url,
+            "ONWARD_LLM_MODEL": "gpt-x",
         }  # fmt: skip
         with make_world(agents="tests.agents.documents", env=env) as world:
             yield _played(world, models)

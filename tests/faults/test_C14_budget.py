@@ -17,7 +17,7 @@ from tests.support.waiting import wait_until
 from tests.support.world import World
 
 BUDGET = {"cost": "1.00", "tokens": 10_000, "attempts": 5}
-DOLLAR = Decimal("1.00")
+NOTHING, DOLLAR = Decimal(0), Decimal("1.00")
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +60,7 @@ def test_C14_repeated_crashes_keep_the_cost_budget(paying: Spending) -> None:
     assert models.count(text) == 3
     assert models.billed(text).cost == 3 * PRICE
     standing = of(run_id)
-    assert (standing.spent_cost, standing.held_cost) == (Decimal("0.90"), 0)
+    assert (standing.spent_cost, standing.held_cost) == (Decimal("0.90"), NOTHING)
     assert (standing.spent_calls, standing.spent_tokens) == (3, 3 * tokens)
     assert standing.left_cost == Decimal("0.10")
     said = paying.wait_blocked(run_id, "budget_exceeded")
@@ -77,7 +77,7 @@ def test_C14_repeated_crashes_keep_the_cost_budget(paying: Spending) -> None:
     go_on_with_more(paying, run_id)
     assert (models.count(text), models.billed(text).cost) == (4, 4 * PRICE)
     after = of(run_id)
-    assert (after.spent_cost, after.held_cost) == (4 * PRICE, 0)
+    assert (after.spent_cost, after.held_cost) == (4 * PRICE, NOTHING)
     assert (after.recovery_tokens, after.recovery_cost) == (3 * tokens, 3 * PRICE)
     assert after.recovery_seconds > 0
     check_invariants(settings().database_url, run_id)
@@ -136,7 +136,7 @@ def test_ten_crashes_in_a_row_are_never_cheaper_than_what_was_billed(paying: Spe
     )
     billed = models.billed("ten crashes")
     assert billed.calls == 11
-    assert (of(run_id).spent_cost, of(run_id).held_cost) == (billed.cost, 0)
+    assert (of(run_id).spent_cost, of(run_id).held_cost) == (billed.cost, NOTHING)
     assert of(run_id).spent_tokens == billed.tokens
     assert of(run_id).recovery_cost == 10 * PRICE
 

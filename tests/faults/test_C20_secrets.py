@@ -3,7 +3,7 @@
 import os
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from models import database
 from models.credentials import CredentialRefused
 from models.secret import Secret
 from models.settings import settings
+from ops.stack import Servers
 from tests.acceptance.test_flower import Flower
 from tests.agents.secretive import WAYS
 from tests.support.broker import publisher
@@ -34,9 +35,9 @@ CANARIES = (*OLD.values(), *NEW.values())
 class Stage:
     """A world whose agents use secrets, and everything that is watched there."""
 
-    def __init__(self, world: World, models: ModelService, echo: str) -> None:
+    def __init__(self, world: World, models: ModelService, *, echo: str, servers: Servers) -> None:
         self.world, self.models = world, models
-        self.places = Places(world)
+        self.places = Places(world, servers=servers.home.path / "logs")
         self.secrets = world.directory / "secrets"
         self.env = {
             "ONWARD_TEST_MODELS": models.url, "ONWARD_MODEL_ENDPOINTS": models.url, "ONWARD_TEST_ECHO": echo,
@@ -61,19 +62,13 @@ class Stage:
 
 
 @pytest.fixture
-def stage(make_world: MakeWorld) -> Iterator[Stage]:
-    with a_stage(make_world) as found:
-        yield found
-
-
-@contextmanager
-def a_stage(make_world: MakeWorld) -> Iterator[Stage]:
+def stage(make_world: MakeWorld, servers: Servers) -> Iterator[Stage]:
     with (
         make_world(agents="tests.agents.secretive") as world,
         models_service(world.directory) as models,
         echoing() as echo,
     ):
-        found = Stage(world, models, echo)
+        found = Stage(world, models, echo=echo, servers=servers)
         with monitored(found.places.told):
             yield found
 
@@ -158,8 +153,9 @@ def test_C20_no_error_gives_a_secret_away(stage: Stage) -> None:
     runs = {way: world.start("giving-away", way=way) for way in (*WAYS, "echo", "twice")}
     for run_id in runs.values():
         world.wait_run(run_id, "failed", timeout=60)
-    returned = world.start("giving-away", way="returned")
-    world.wait_run(returned)
+    returned, large = (world.start("giving-away", way=way) for way in ("returned", "large"))
+    world.wait_runs([returned, large])
+    assert database.fetch_one("SELECT count(*) FROM artifact", {}) == (1,)
     value = world.value(returned, "give_away")
     assert value["value"] == "[secret TOOL_TOKEN]"
     assert value["echoed"]["you sent"]["Authorization"] == "[secret TOOL_TOKEN]"
@@ -168,8 +164,10 @@ def test_C20_no_error_gives_a_secret_away(stage: Stage) -> None:
     assert "caught, and logged with its traceback" in logs
     [(_, said)] = world.ended(runs["subprocess"], "give_away")
     assert "the tool said: [secret TOOL_TOKEN]" in said
+    [(_, said)] = world.ended(runs["echo"], "give_away")
+    assert '"you sent": {"Authorization": "[secret TOOL_TOKEN]"' in said
     hear(stage, flower, returned)
-    stage.nowhere(*runs.values(), returned)
+    stage.nowhere(runs["chained"], returned)
 
 
 def test_C20_a_worker_that_is_stopped_in_the_middle_tells_flower_nothing(stage: Stage) -> None:

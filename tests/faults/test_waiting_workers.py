@@ -1,6 +1,7 @@
 """A worker of threads: a hundred steps wait for a model in one process, fenced like any other."""
 
 import os
+import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -59,7 +60,7 @@ def connections() -> int:
 
 
 def test_a_hundred_waits_on_one_worker_take_no_longer_than_two(
-    world: World, service: ModelService, record_property: Callable[[str, object], None]
+    world: World, service: ModelService
 ) -> None:
     service.script("slow question", Answer(text="slowly", delay=DELAY))
     service.script("quick question", "quickly")
@@ -73,8 +74,6 @@ def test_a_hundred_waits_on_one_worker_take_no_longer_than_two(
     held, opened = memory(pid), connections() - before
     world.wait_runs(runs)
     wall = time.monotonic() - began
-    record_property("seconds", round(wall, 1))
-    record_property("megabytes", round(held))
     assert wall < 2 * DELAY, f"{wall:.1f} s"
     assert held < 300, f"{held:.0f} MB with {WAITS} steps in the air"
     assert opened <= CONNECTIONS + 2, "whoever waits for a model holds no connection"
@@ -126,6 +125,20 @@ def test_a_step_over_its_limit_loses_its_lease_since_a_thread_cannot_be_ended(
     assert world.value(run_id, "hang") == "in time", "what came late is not this step's any more"
     assert world.state(run_id) == "completed"
     world.cluster.kill("waiting-4")
+
+
+def test_one_that_is_told_to_leave_ends_when_its_steps_have_ended(
+    world: World, service: ModelService
+) -> None:
+    service.clear()
+    service.script("slow question 7", Answer(text="slowly", delay=3))
+    runs = [world.start("pondering", number=700 + number) for number in range(5)]
+    waiting_worker(world, "waiting-7", QUEUE, concurrency=5)
+    wait_until(lambda: service.count("slow question 7") == len(runs), what="all of them wait")
+    world.cluster.kill("waiting-7", signal.SIGTERM)
+    world.wait_runs(runs)
+    assert service.count("slow question 7") == len(runs)
+    assert all(count == 1 for run_id in runs for count in world.attempts(run_id).values())
 
 
 @pytest.mark.parametrize(

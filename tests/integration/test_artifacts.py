@@ -13,7 +13,7 @@ from models.artifacts.errors import ArtifactChanged, ArtifactTooLarge
 from models.artifacts.store import Store, current
 from models.digests import digest_text
 from models.journal import artifacts, history, steps
-from models.journal.values import Claimed, Output
+from models.journal.values import Claimed, Completed, Output
 from models.settings import settings
 from models.values import decode, encode
 from ops import artifacts as keeping
@@ -35,7 +35,7 @@ def store(journal: Journal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 class Keeper(Worker):
     """Records results as the engine does."""
 
-    def complete(self, claimed: Claimed, text: str = "null") -> steps.Completed:
+    def complete(self, claimed: Claimed, text: str = "null") -> Completed:
         return steps.complete(
             claimed, self.output(claimed, text), worker=self.name, successor=claimed.successor
         )

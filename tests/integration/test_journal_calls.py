@@ -24,6 +24,7 @@ from tests.support.calling import (
     asked,
     at_position,
     charge,
+    charge_strays,
     hold,
     record,
     reservation,
@@ -104,7 +105,7 @@ def test_the_same_write_again_changes_nothing(journal: Journal) -> None:
 
 
 @pytest.mark.parametrize("change", [{"answer": "other"}, {"digest": "sha256:other"}])
-def test_a_place_has_one_answer(journal: Journal, change: dict[str, str]) -> None:
+def test_a_place_has_one_answer(journal: Journal, change: dict[str, Any]) -> None:
     claimed = at_work()
     record(claimed)
     with pytest.raises(JournalError, match="two calls went by the same place"):
@@ -277,7 +278,7 @@ def test_what_is_on_record_never_changes(journal: Journal, table: str, statement
     calls.judge(claimed, HERE, verdict="accepted")
     calls.open_branch(claimed, "because")
     with pytest.raises(pg.RestrictViolation, match=f"table {table} of the journal is insert-only"):
-        journal.look.execute(sql.SQL(statement).format(sql.Identifier(table)))  # type: ignore[arg-type]
+        journal.look.execute(sql.SQL(statement).format(sql.Identifier(table)))
 
 
 @pytest.mark.parametrize(
@@ -336,7 +337,7 @@ def test_a_pending_answer_keeps_its_money_until_a_later_attempt_has_the_final_on
     record(first, asked(state="pending", response_id="resp-1"))
     second = again(journal, first)
     assert wallets.charge_lost(second) == 0
-    assert wallets.charge_strays(limit=10) == 0
+    assert charge_strays(10) == 0
     final = replace(made, token=first.token)
     record(second, asked(at_position(1)), reservation=final, charge=charge())
     assert amounts(journal, first.run_id) == ((0, 0, 0), (12, Decimal("0.02"), 1))
@@ -349,7 +350,7 @@ def test_a_pending_answer_that_nobody_waits_for_is_charged(journal: Journal) -> 
     hold(claimed)
     record(claimed, asked(state="pending"))
     Worker().complete(claimed)
-    assert wallets.charge_strays(limit=10) == 1
+    assert charge_strays(10) == 1
 
 
 def test_the_reason_of_a_rejection_is_read_back(journal: Journal) -> None:

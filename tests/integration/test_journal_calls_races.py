@@ -1,5 +1,6 @@
 """Calls and money with everybody at once, on connections of their own: who waits, and who charges."""
 
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from decimal import Decimal
@@ -7,8 +8,9 @@ from decimal import Decimal
 import psycopg
 import pytest
 
+from models import database
 from models.journal import calls, submitting, wallets
-from models.journal.call_values import NewWallet, Reserved
+from models.journal.call_values import Limits, NewWallet, Reserved
 from models.journal.errors import JournalError, LeaseLost
 from models.journal.values import Claimed
 from tests.support.calling import (
@@ -17,13 +19,16 @@ from tests.support.calling import (
     asked,
     at_position,
     charge,
+    charge_strays,
     hold,
     record,
     reservation,
 )
-from tests.support.intents import again, at_work
+from tests.support.intents import again as next_attempt
+from tests.support.intents import at_work
 from tests.support.journal import Blocker, Journal, Worker, row_of, submit_run
-from tests.support.threads import aside, at_once
+from tests.support.threads import DEADLINE, aside, at_once
+from tests.support.waiting import wait_until
 
 BATCH = "night"
 
@@ -64,6 +69,37 @@ def test_the_same_reservation_from_two_sides_is_held_once(journal: Journal) -> N
     assert amounts(journal, claimed.run_id)[0] == (1000, Decimal("1.00"), 10)
 
 
+def test_a_reservation_is_not_refused_for_what_it_holds_itself(journal: Journal) -> None:
+    """The connection broke, and the server commits only after the same reservation is asked for again."""
+    claimed = at_work()
+    wallets.open_wallets([NewWallet(wallet_id=claimed.run_id, kind="run", limits=Limits(calls=1))])
+    wrote, commit = threading.Event(), threading.Event()
+
+    def late() -> None:
+        with database.transaction():
+            assert wallets.reserve(claimed, reservation()) == Reserved()
+            wrote.set()
+            assert commit.wait(DEADLINE)
+
+    with (
+        aside(late),
+        aside(lambda: wrote.wait(DEADLINE) and wallets.reserve(claimed, reservation())) as again,
+    ):
+        wait_until(lambda: waiting_for_locks(journal) == 1, what="the second waits for the first")
+        commit.set()
+        assert again.result() == Reserved()
+    assert amounts(journal, claimed.run_id)[0] == (100, Decimal("0.10"), 1)
+
+
+def waiting_for_locks(journal: Journal) -> int:
+    return int(
+        journal.one(
+            "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'onward'"
+            " AND datname = current_database() AND wait_event_type = 'Lock'"
+        )
+    )
+
+
 def test_the_same_answer_from_two_sides_is_recorded_once(journal: Journal) -> None:
     claimed = at_work()
     for number in range(10):
@@ -72,6 +108,30 @@ def test_the_same_answer_from_two_sides_is_recorded_once(journal: Journal) -> No
         at_once(*[lambda: record(claimed, call, reservation=made, charge=charge())] * 3)  # noqa: B023
     assert len(calls.of_run(claimed.run_id)) == 10
     assert amounts(journal, claimed.run_id) == ((0, 0, 0), (120, Decimal("0.20"), 10))
+
+
+def test_nobody_takes_a_step_over_while_an_answer_of_it_is_being_recorded(journal: Journal) -> None:
+    """Else the next attempt would read its history without the answer, and ask again."""
+    claimed = at_work()
+    wrote, commit = threading.Event(), threading.Event()
+
+    def late() -> None:
+        with database.transaction():
+            record(claimed)
+            wrote.set()
+            assert commit.wait(DEADLINE)
+
+    def give_back() -> int:
+        assert wrote.wait(DEADLINE)
+        Worker().interrupt(claimed)
+        return len(calls.history(claimed).calls)
+
+    with aside(late), aside(give_back) as given_back:
+        try:
+            wait_until(lambda: waiting_for_locks(journal) == 1, what="the other waits")
+        finally:
+            commit.set()
+        assert given_back.result() == 1
 
 
 def test_two_answers_at_one_place_are_told_apart(journal: Journal) -> None:
@@ -96,7 +156,7 @@ def test_who_settles_first_charges_and_nobody_else(journal: Journal) -> None:
     for number in range(8):
         first = at_work()
         made = hold(first)
-        second = again(journal, first)
+        second = next_attempt(journal, first)
 
         def late(claimed: Claimed = first) -> int:
             with pytest.raises(LeaseLost):
@@ -105,9 +165,9 @@ def test_who_settles_first_charges_and_nobody_else(journal: Journal) -> None:
 
         at_once(
             late,
-            lambda: wallets.charge_strays(limit=10),
+            lambda: charge_strays(10),
             lambda: wallets.charge_lost(second),  # noqa: B023
-            lambda: wallets.charge_strays(limit=10),
+            lambda: charge_strays(10),
         )
         held, spent = amounts(journal, first.run_id)
         assert held == (0, 0, 0)
@@ -128,12 +188,12 @@ def test_sweeps_and_children_of_one_batch_never_lock_each_other_out(journal: Jou
         )
         at_once(
             *(settling(claimed, number) for claimed in alive),
-            *[lambda: wallets.charge_strays(limit=3)] * 3,
-            *[lambda: wallets.charge_strays(limit=100)] * 2,
+            *[lambda: charge_strays(3)] * 3,
+            *[lambda: charge_strays(100)] * 2,
         )
         dead = [replace(claimed, token=claimed.token + 1) for claimed in dead]
         claims = dead + alive
-    while wallets.charge_strays(limit=5):
+    while charge_strays(5):
         pass
     assert journal.rows(WRONG_BOOKS) == []
     assert amounts(journal, BATCH)[0] == (0, 0, 0)

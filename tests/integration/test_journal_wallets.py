@@ -17,6 +17,7 @@ from tests.support.calling import (
     amounts,
     at_position,
     charge,
+    charge_strays,
     exceeded,
     hold,
     reservation,
@@ -284,9 +285,9 @@ def test_the_sweep_charges_what_nobody_settles_any_more(journal: Journal) -> Non
     journal.make(alive.run_id, lease_expires_at="2100-01-01Z")
     Worker().complete(done)
     assert journal.lose() == 1
-    assert wallets.charge_strays(limit=1) == 1
-    assert wallets.charge_strays(limit=100) == 1
-    assert wallets.charge_strays(limit=100) == 0
+    assert charge_strays(1) == 1
+    assert charge_strays(100) == 1
+    assert charge_strays(100) == 0
     assert amounts(journal, alive.run_id)[0] == (100, Decimal("0.10"), 1)
     assert amounts(journal, dead.run_id) == (ZERO, (100, Decimal("0.10"), 1))
     assert wallets.standing(done.run_id).recovery_tokens == 100
@@ -351,12 +352,10 @@ def test_a_batch_without_calls_gets_a_limit(journal: Journal) -> None:
 def test_what_cannot_be_raised_is_said(journal: Journal) -> None:
     with pytest.raises(Refused, match="No limit"):
         wallets.raise_limits(at_work().run_id, by="ada", reason="-")
-    for act in (
-        lambda: wallets.standing("run-none"),
-        lambda: wallets.raise_limits("run-none", by="a", reason="-", calls=1),
-    ):
-        with pytest.raises(UnknownRun, match="no run or batch 'run-none'"):
-            act()
+    with pytest.raises(UnknownRun, match="no run or batch 'run-none'"):
+        wallets.standing("run-none")
+    with pytest.raises(UnknownRun, match="no run or batch 'run-none'"):
+        wallets.raise_limits("run-none", by="ada", reason="-", calls=1)
 
 
 def test_an_open_wallet_stays_as_it_is(journal: Journal) -> None:

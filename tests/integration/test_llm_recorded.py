@@ -60,12 +60,12 @@ def test_an_accepted_answer_is_given_again_and_asked_for_once(
     monkeypatch.setenv("ONWARD_LLM_PROVIDER", provider)
     settings.cache_clear()
     heard: list[str] = []
-    given = {"on_chunk": heard.append} if streamed else {}
+    listen = heard.append if streamed else None
     with attempt(claimed) as ctx:
-        first = ctx.llm.ask(Verdict, "judge this", **given)
+        first = ctx.llm.ask(Verdict, "judge this", on_chunk=listen)
     live = "".join(heard)
     with next_attempt(journal, claimed) as ctx:
-        assert ctx.llm.ask(Verdict, "judge this", check=lambda _: False, **given) == first
+        assert ctx.llm.ask(Verdict, "judge this", check=lambda _: False, on_chunk=listen) == first
     assert models.count("judge this") == 1
     assert verdicts(journal) == [("complete", "accepted")]
     if streamed:
@@ -151,6 +151,7 @@ def test_another_model_is_not_taken_for_the_one_that_was_asked(
     with attempt(claimed) as ctx, pytest.raises(AnswerIncomplete) as caught:
         ctx.llm.text("say it", max_asks=1)
     assert caught.value.error_type == "answer_other_model"
+    assert "ONWARD_LLM_PIN" in str(caught.value)
     with attempt(again(journal, claimed)) as ctx, ctx.scope("second"):
         assert ctx.llm.text("say it", pin="gpt-x-*") == "Hello"
 

@@ -13,7 +13,7 @@ from models import database
 from models.journal import submitting, wallets
 from models.journal.call_values import Charge, NewWallet, Reservation, Reserved
 from models.journal.values import Claimed
-from tests.support.calling import WRONG_BOOKS, amounts, asked, at_position, record
+from tests.support.calling import WRONG_BOOKS, amounts, asked, at_position, charge_strays, record
 from tests.support.journal import Journal, Worker, row_of, submit_run
 
 CHILDREN, REPETITIONS, PLACES = 50, 100, 20
@@ -108,10 +108,10 @@ def test_fifty_children_never_overspend_one_wallet(
             repeat(journal, children, threads, number=number)
             if number % 10 == 0:
                 assert journal.rows(WRONG_BOOKS) == []
-    assert wallets.charge_strays(limit=10_000) == 0
+    assert charge_strays(10_000) == 0
     for claimed in children:
         Worker().complete(claimed)
-    while wallets.charge_strays(limit=100):
+    while charge_strays(100):
         assert journal.rows(WRONG_BOOKS) == []
     assert amounts(journal, BATCH)[0] == (0, 0, 0)
     assert journal.rows("SELECT 1 FROM hold") == []

@@ -85,6 +85,11 @@ def record(claimed: Claimed, call: NewCall | None = None, **settling: Any) -> No
     calls.record(claimed, call or asked(), worker="worker-1", **facts)
 
 
+def charge_strays(limit: int = 100) -> int:
+    """Charge what claims that are over still hold, of so many steps; how many holds."""
+    return wallets.charge_strays(wallets.strays(limit=limit))
+
+
 def wallet(journal: Journal, wallet_id: str) -> dict[str, Any]:
     (row,) = journal.rows("SELECT * FROM wallet WHERE wallet_id = %s", wallet_id)
     return row

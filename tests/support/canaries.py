@@ -14,11 +14,16 @@ from urllib.parse import urlsplit
 
 import redis
 
+from models import database
+from models.artifacts.store import Store
 from models.settings import settings
 from ops.metrics import render
 from tests.support.backups import plain
 from tests.support.cli import cli_for
 from tests.support.world import World
+
+#: Below a world's directory: the outside world, and the secrets themselves.
+_NOT_OURS = ("fx", "models", "secrets")
 
 
 def forms(canary: str) -> set[bytes]:
@@ -34,21 +39,22 @@ def forms(canary: str) -> set[bytes]:
 class Places:
     """Everything written about a world, by the name of the place."""
 
-    def __init__(self, world: World, *, apart: tuple[str, ...] = ()) -> None:
-        """``apart``: directories below the world's that are not Onward's."""
-        self._world = world
-        self._apart = ("fx", "models", "secrets", *apart)
+    def __init__(self, world: World, *, servers: Path) -> None:
+        """``servers``: where Postgres and Valkey write their logs."""
+        self._world, self._servers = world, servers
         self.more: dict[str, bytes] = {}  #: what the test itself has captured
         self.told = bytearray()  #: what the broker was told, as ``monitored`` hears it
 
     def texts(self, *run_ids: str) -> Iterator[tuple[str, bytes]]:
         yield "pg_dump", plain(settings().database_url)
         yield from self._broker()
-        yield from self._files()
+        yield from self._files(self._world.directory)
+        yield from self._files(self._servers)
+        yield from self._artifacts()
         yield "valkey MONITOR", bytes(self.told)
         yield "metrics", render()
-        for run_id in run_ids:
-            for words in (("show", run_id), ("show", run_id, "--json"), ("verify", run_id)):
+        for run_id in run_ids[:2]:  # seconds each; they say what the journal has
+            for words in (("show", run_id), ("show", run_id, "--json")):
                 yield f"onward runs {' '.join(words)}", self._cli("runs", *words)
         yield from self.more.items()
 
@@ -70,11 +76,17 @@ class Places:
             for key in raw.scan_iter():
                 yield f"valkey {key!r}", key + b" " + _content(raw, key)
 
-    def _files(self) -> Iterator[tuple[str, bytes]]:
-        for path in sorted(self._world.directory.rglob("*")):
-            inside = path.relative_to(self._world.directory).parts
-            if path.is_file() and inside[0] not in self._apart:
+    def _files(self, top: Path) -> Iterator[tuple[str, bytes]]:
+        for path in sorted(top.rglob("*")):
+            inside = path.relative_to(top).parts
+            if path.is_file() and inside[0] not in _NOT_OURS:
                 yield f"file {'/'.join(inside)}", path.read_bytes()
+
+    def _artifacts(self) -> Iterator[tuple[str, bytes]]:
+        """As their readers get them: on the disk they are compressed."""
+        store = Store(str(self._world.directory / "artifacts"))
+        for (digest,) in database.fetch("SELECT digest FROM artifact", {}):
+            yield f"artifact {digest}", store.get(digest)
 
     def _cli(self, *arguments: str) -> bytes:
         onward = cli_for(
@@ -142,7 +154,8 @@ class _Echo(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length", 0))).decode()
-        said = json.dumps({"you sent": dict(self.headers), "body": body}).encode()
+        sent = {"Authorization": self.headers["Authorization"], **dict(self.headers)}
+        said = json.dumps({"you sent": sent, "body": body}).encode()
         self.send_response(int(self.path.strip("/")))
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(said)))

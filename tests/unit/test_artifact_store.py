@@ -16,7 +16,6 @@ from models.artifacts.errors import (
     ArtifactChanged,
     ArtifactTooLarge,
     ArtifactUnavailable,
-    EncryptionProblem,
 )
 from models.artifacts.places import TEMPORARY
 from models.artifacts.store import Store
@@ -222,66 +221,6 @@ def test_digests_are_no_paths(tmp_path: Path) -> None:
     for digest in ("sha256:../../etc/passwd", "sha256:" + "A" * 64, "", "md5:" + "0" * 64):
         with pytest.raises(OnwardError, match="no digest"):
             Store(str(tmp_path)).get(digest)
-
-
-def test_keys_are_rotated_by_adding_one(keys: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    store = Store(str(tmp_path))
-    _set_key(keys, KEY)
-    old = store.put(DENSE).digest
-    assert DENSE[:64] not in _file(store, old).read_bytes()
-    text = sealing.seal_text("a secret")
-    _set_key(keys, f"{OTHER_KEY},{KEY}")
-    assert store.get(old) == DENSE
-    assert sealing.open_text(*text) == "a secret"
-    new = store.put(b"new")
-    _set_key(keys, OTHER_KEY)
-    assert store.get(new.digest) == b"new"
-    for read in (lambda: store.get(old), lambda: sealing.open_text(*text)):
-        with pytest.raises(EncryptionProblem, match="none of ONWARD_ENCRYPTION_KEY"):
-            read()
-    _set_key(keys, "")
-    with pytest.raises(EncryptionProblem, match="set ONWARD_ENCRYPTION_KEY"):
-        store.get(old)
-
-
-def test_turned_on_later_it_leaves_no_copy_in_clear(
-    keys: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    store = Store(str(tmp_path))
-    digest = store.put(CONTENTS["text"]).digest
-    _set_key(keys, KEY)
-    assert store.get(digest) == CONTENTS["text"]
-    store.put(CONTENTS["text"])
-    assert _file(store, digest).name.endswith(".gz.sealed")
-    assert store.get(digest) == CONTENTS["text"]
-
-
-def test_a_command_gives_the_key(keys: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    file = tmp_path / "key"
-    file.write_text(f"{KEY}\n")
-    _set_key(keys, "", command=f"cat {file}")
-    sealed = sealing.seal_text("a secret")
-    _set_key(keys, KEY)
-    assert sealing.open_text(*sealed) == "a secret"
-    _set_key(keys, "", command="false")
-    with pytest.raises(EncryptionProblem, match="ended with 1"):
-        sealing.keyring()
-
-
-@pytest.mark.parametrize("key", ["short", "zz" * 32, "A" * 44 + "!", KEY + "," + "x"])
-def test_a_key_of_another_shape_is_refused_and_not_shown(
-    keys: pytest.MonkeyPatch, key: str
-) -> None:
-    _set_key(keys, key)
-    with pytest.raises(EncryptionProblem, match="openssl rand -base64 32") as caught:
-        sealing.keyring()
-    assert key not in str(caught.value)
-
-
-def test_keys_do_not_show(keys: pytest.MonkeyPatch) -> None:
-    _set_key(keys, KEY)
-    assert KEY not in repr(sealing.keyring())
-    assert KEY not in repr(settings())
 
 
 def test_a_context_for_tests_keeps_artifacts_of_its_own(tmp_path: Path) -> None:

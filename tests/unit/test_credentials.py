@@ -101,6 +101,7 @@ def test_models_dataclasses_pairs_and_lists_are_looked_into() -> None:
     assert path_of_refused({"headers": [Header("X-Api-Key", "abc")]}) == "$.headers[0].value"
     assert path_of_refused({"passwords": ["a", "b"]}) == "$.passwords[0]"
     assert path_of_refused({"pin": SecretStr("1234")}) == "$.pin"
+    assert path_of_refused({"key": Secret("sk-proj-abcdef0123456789abcdef")}) == "$.key"
     assert path_of_refused({"password": 12345678}) == "$.password"
     assert path_of_refused({"blob": b"key AKIAIOSFODNN7EXAMPLE"}) == "$.blob"
     refuse_credentials({"api_key": 12345678, "count": range(10**12)})

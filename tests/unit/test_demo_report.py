@@ -3,6 +3,7 @@
 import io
 from dataclasses import replace
 from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from ops.demo.doubts import Doubt
 from ops.demo.evidence import Fate, Progress
 from ops.demo.keepsake import differences
 from ops.demo.picture import draw
-from ops.demo.records import FaultRecord, Mechanism, mechanism_of, named
+from ops.demo.records import FaultRecord, Mechanism, Replays, mechanism_of, named
 from ops.demo.report import Report, violations
 from ops.demo.schedule import FaultKind
 from ops.demo.tables import show
@@ -74,6 +75,23 @@ def test_the_report_says_how_each_unknown_was_settled() -> None:
     assert "proven absent, then sent again │ 1 │ 1 │ 0.8 s" in shown
 
 
+def test_the_report_says_what_was_given_again_and_what_that_saved() -> None:
+    replays = Replays(calls=2, tokens=20, cost=Decimal("0.0005"), spent=Decimal("0.00775"))
+    report = replace(GOOD, replays=replays)
+    console = Console(file=io.StringIO(), record=True, width=120)
+    show(console, report, None)
+    shown = " ".join(console.export_text().split())
+    assert "given again from the record │ 2 │" in shown
+    assert "of those, asked for again │ 0 │ 0 │ model server" in shown
+    assert "2 answers, 20 tokens ($0.0005)" in shown
+    told = report.to_json()
+    assert (told["llm_calls_replayed"], told["tokens_replayed"], told["cost_replayed"]) == (
+        2,
+        20,
+        "0.0005",
+    )
+
+
 @pytest.mark.parametrize(
     ("report", "sentence"),
     [
@@ -93,6 +111,10 @@ def test_the_report_says_how_each_unknown_was_settled() -> None:
         (replace(GOOD, progress=replace(GOOD.progress, completed=9)), "9 of 10 documents"),
         (replace(GOOD, progress=replace(GOOD.progress, stopped=1)), "1 of 10 documents failed"),
         (replace(GOOD, progress=replace(GOOD.progress, documents=9)), "9 documents were submitted"),
+        (
+            replace(GOOD, replays=Replays(calls=1, asked_again=1)),
+            "1 times for answers that were on record",
+        ),
         (replace(GOOD, doubts_open=2), "nobody knows what became of 2 filings"),
         (replace(GOOD, faults=(replace(KILL, leases_held=0),)), "hit no process"),
         (replace(GOOD, faults=(replace(KILL, problem="missed"),)), "missed"),

@@ -49,6 +49,17 @@ RUNNING = {"state": "running", "worker": "worker-1", "lease_left": 20.0, "held_f
         ({"state": "waiting", "due_in": 90.0}, "waiting", "90 s"),
         ({"due_in": 30.0, "failures": 2, "error": "429"}, "retry", "in 30 s after 2 failures: 429"),
         ({"due_in": 30.0}, "scheduled", "due in 30 s"),
+        (
+            {"due_in": 30.0, "failures": 2, "error_type": "call_postponed", "error": "it is away"},
+            "endpoint",
+            "goes on in 30 s: it is away",
+        ),
+        (
+            {"due_in": 9.0, "error_type": "throttled", "error": "its limit"},
+            "scheduled",
+            "its limit",
+        ),
+        ({"error_type": "call_postponed", "error": "it was away"}, "queued", "in the queue"),
         ({}, "queued", "its message is in the queue"),
         ({"publications": 0}, "queued", "when the queue has room"),
     ],
@@ -73,12 +84,23 @@ def test_a_step_that_is_not_due_yet_is_not_without_a_worker() -> None:
 
 
 def test_what_needs_a_person_is_said_first_then_what_takes_time() -> None:
-    words = ["no_worker", "unknown", "stale", "retry", "scheduled", "waiting", "queued", "running"]
+    words = [
+        "no_worker",
+        "unknown",
+        "stale",
+        "retry",
+        "endpoint",
+        "scheduled",
+        "waiting",
+        "queued",
+        "running",
+    ]
     branches = [
         facts(queue="other"),
         facts(state="unknown"),
         facts(**RUNNING | {"lease_left": -1.0}),
         facts(due_in=3.0, failures=1),
+        facts(due_in=3.0, error_type="call_postponed"),
         facts(due_in=3.0),
         facts(state="waiting"),
         facts(),

@@ -7,6 +7,7 @@ import logging
 import subprocess
 import sys
 import threading
+import traceback
 from collections.abc import Callable
 from urllib.parse import quote, quote_plus
 
@@ -14,11 +15,12 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from models import redaction
-from models.exceptions import redact_traceback, scrubbed
+from models.exceptions import Redacted, redact_traceback, scrubbed
 from models.messages import describe, one_line, safe_repr, shorten
 from models.redaction import redact, redact_params, redact_structure, register
 from models.values import Typed
 from tasks.logs import JsonFormatter, TextFormatter
+from tasks.quiet import without_secrets
 
 PLAIN = "CANARY-0123456789-abcdefghij"
 ODD = 'CANARY "quoted" \\ back/slash+é€ & <end>'
@@ -102,6 +104,8 @@ def test_a_value_cut_by_an_ellipsis_is_known_by_its_ends(shown: int) -> None:
     register("KEY", PLAIN)
     assert "CANARY-0" not in redact(f"input_value='{PLAIN[:shown]}...{'x' * 9}'")
     assert "cdefghij" not in redact(f"'xx...{PLAIN[-shown:]}' is wrong")
+    told = f"'{PLAIN[:shown]} ... (300 characters truncated) ... {PLAIN[-shown:]}'"
+    assert redact(told) == "'[secret KEY] ... (300 characters truncated) ... [secret KEY]'"
     assert redact("Loading... CAN... done") == "Loading... CAN... done"
 
 
@@ -240,3 +244,32 @@ def test_threads_may_reveal_while_others_write() -> None:
     finally:
         threading.excepthook = before
     assert not failed
+
+
+def test_what_is_encrypted_or_lies_elsewhere_is_left_as_it_is() -> None:
+    register("WEAK", "dead")
+    sealed = '{"$onward-sealed":{"key":"0123456789abcdef","data":"AAAAdeadBBBB="}}'
+    kept = '{"$onward-artifact":{"digest":"sha256:' + "dead" * 16 + '","size":50}}'
+    plan = json.dumps([{"arguments": sealed}, {"arguments": kept}, {"arguments": '{"a":"dead"}'}])
+    params = {"output": sealed, "input": kept, "nodes": plan, "error": f"{sealed} dead"}
+    safe = redact_params(params)
+    assert (safe["output"], safe["input"]) == (sealed, kept)
+    assert json.loads(str(safe["nodes"])) == [
+        {"arguments": sealed}, {"arguments": kept}, {"arguments": '{"a":"[secret WEAK]"}'},
+    ]  # fmt: skip
+    assert "dead" not in str(safe["error"]), "what only holds such a text is a text"
+
+
+def test_what_leaves_a_task_as_an_exception_holds_no_secret() -> None:
+    """Celery's main process puts it into events, with its traceback, and knows no secret itself."""
+    register("KEY", PLAIN)
+    with (
+        pytest.raises(Redacted, match=r"RuntimeError: lost \[secret KEY\]") as left,
+        without_secrets(),
+    ):
+        raise RuntimeError(f"lost {PLAIN}")
+    whole = "".join(traceback.format_exception(left.value))
+    assert "CANARY" not in whole
+    with pytest.raises(KeyError) as same, without_secrets():
+        raise KeyError("clean")
+    assert same.value.args == ("clean",)

@@ -64,3 +64,43 @@ def test_the_edges_of_what_works() -> None:
 @pytest.mark.parametrize(("limit", "timeout"), [(10.0, 3600.0), (900.0, 3600.0), (2000.0, 8000.0)])
 def test_the_broker_waits_longer_than_the_longest_step(limit: float, timeout: float) -> None:
     assert Settings(step_time_limit=limit).visibility_timeout == timeout
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        ({"llm_key": "sk-0123-abc"}, "takes the NAME of a secret"),
+        ({"llm_url": "models.example"}, "must be a URL"),
+        (
+            {"llm_url": "https://me:hunter2@models.example/v1"},
+            "since it is recorded with every call",
+        ),
+        ({"model_endpoints": "https://a.example/v1,ftp://b.example"}, "must be a URL"),
+        (
+            {"model_endpoints": "https://a.example/v1?key=abc"},
+            "neither a user, a password, a query",
+        ),
+        ({"llm_provider": "other"}, "llm_provider"),
+        ({"llm_timeout": 0}, "llm_timeout"),
+        ({"artifact_limit": 0}, "artifact_limit"),
+        ({"encryption_key": "k", "encryption_key_command": "vault read"}, "are both set"),
+    ],
+)
+def test_settings_of_models_and_artifacts_are_checked(values: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValidationError, match=says) as refused:
+        Settings(**values)
+    shown = str(refused.value)
+    assert not any(secret in shown for secret in ("sk-0123", "hunter2", "key=abc", "'k'"))
+
+
+def test_all_model_endpoints_are_declared_ones() -> None:
+    made = Settings(llm_url="http://127.0.0.1:8700/v1/", model_endpoints=" https://a.example/v1, ")
+    assert made.model_urls == ("https://a.example/v1", "http://127.0.0.1:8700/v1")
+    assert Settings().model_urls == ("https://api.openai.com/v1", "https://api.anthropic.com/v1")
+    assert Settings(model_endpoints="").model_urls == ()
+
+
+def test_artifacts_lie_in_the_home_and_a_key_is_not_shown() -> None:
+    assert Settings(home="/srv/onward").artifacts == "/srv/onward/artifacts"
+    assert Settings(artifacts="s3://bucket/onward").artifacts == "s3://bucket/onward"
+    assert "very-secret" not in repr(Settings.model_validate({"encryption_key": "very-secret"}))

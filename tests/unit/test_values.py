@@ -17,6 +17,7 @@ import pytest
 from pydantic import BaseModel, TypeAdapter
 
 from models.errors import OutputTooLarge, UndecodableValue, UnserialisableValue
+from models.long_texts import LONG
 from models.messages import safe_repr
 from models.values import decode, encode
 
@@ -254,3 +255,14 @@ def test_the_limit_is_in_bytes_and_the_error_names_the_largest_field() -> None:
 def test_text_that_was_not_ours_is_refused(text: str) -> None:
     with pytest.raises(UndecodableValue, match="cannot be read"):
         decode(text)
+
+
+@pytest.mark.parametrize("unit", ["a", "\\", '"', "\n", "é", "\x7f", "\ud83d\ude00", "\ud800"])
+def test_a_long_text_is_written_and_read_as_a_short_one(unit: str) -> None:
+    """Long ones are encoded in pieces, and plain ones read without a parser."""
+    for padding in ("b" * (LONG - 3), "b" * (LONG - 2)):
+        value = padding + unit * 7
+        assert decode(encode(value)) == value
+        text = encode([value])
+        assert text.startswith('["') or text.startswith('[{"$str"')
+        assert encode(value) == text[1:-1]

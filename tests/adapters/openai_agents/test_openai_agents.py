@@ -31,6 +31,7 @@ def send_mail(to: str) -> str:
 @pytest.fixture
 def ctx(models: ModelService, monkeypatch: pytest.MonkeyPatch) -> Context:
     monkeypatch.setenv("OPENAI_BASE_URL", models.url)
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     return Context.for_test(call=lambda _tool, request: request.model_dump())
 
 

@@ -1,6 +1,7 @@
 """Agents of the real framework: killed in a real worker, and refused."""
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 from pydantic_ai import Agent, UserError
@@ -33,13 +34,14 @@ def send_mail(to: str) -> str:
 @pytest.fixture
 def ctx(models: ModelService, monkeypatch: pytest.MonkeyPatch) -> Context:
     monkeypatch.setenv("OPENAI_BASE_URL", models.url)
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     return Context.for_test(call=lambda _tool, request: request.model_dump())
 
 
 def test_an_undeclared_tool_is_refused_before_the_first_request(
     ctx: Context, models: ModelService
 ) -> None:
-    agent = Agent("openai-chat:gpt-5", tools=[look_up, send_mail])
+    agent = _agent(look_up, send_mail)
 
     with durable(ctx, agent, pure={"look_up"}), pytest.raises(UndeclaredEffect) as refused:
         agent.run_sync("write to ada")
@@ -49,13 +51,17 @@ def test_an_undeclared_tool_is_refused_before_the_first_request(
     assert models.count() == 0
 
 
+def _agent(*tools: Callable[..., str]) -> Agent[None, str]:
+    return Agent("openai-chat:gpt-5", tools=tools, defer_model_check=True)
+
+
 async def _streamed(agent: Agent[None, str]) -> None:
     async with agent.run_stream("write to ada"):
         pass
 
 
 def test_it_is_refused_in_a_stream_too(ctx: Context, models: ModelService) -> None:
-    agent = Agent("openai-chat:gpt-5", tools=[send_mail])
+    agent = _agent(send_mail)
 
     with durable(ctx, agent), pytest.raises(UndeclaredEffect):
         asyncio.run(_streamed(agent))
@@ -64,7 +70,7 @@ def test_it_is_refused_in_a_stream_too(ctx: Context, models: ModelService) -> No
 
 
 def test_a_tool_is_declared_pure_where_it_is_registered(ctx: Context, models: ModelService) -> None:
-    agent = Agent("openai-chat:gpt-5")
+    agent = _agent()
     agent.tool_plain(metadata=PURE_TOOL)(look_up)
     models.script("hello", "hello yourself")
 
@@ -75,7 +81,7 @@ def test_a_tool_is_declared_pure_where_it_is_registered(ctx: Context, models: Mo
 def test_arguments_that_do_not_fit_are_told_to_the_model(
     ctx: Context, models: ModelService
 ) -> None:
-    agent = Agent("openai-chat:gpt-5")
+    agent = _agent()
     wrong, right = {"order": "o-1"}, {"order": "o-1", "text": "lost"}
     name = "desk_open_ticket"
     models.script(
@@ -105,7 +111,7 @@ def test_a_tool_call_without_an_id_of_the_providers_is_not_made(ctx: Context) ->
 
 
 def test_models_that_send_nothing_stay_what_they_are(ctx: Context) -> None:
-    agent = Agent("openai-chat:gpt-5")
+    agent = _agent()
 
     answer = agent.run_sync("hello", model=onward_model(ctx, TestModel(custom_output_text="hi")))
 

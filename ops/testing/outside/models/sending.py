@@ -15,6 +15,7 @@ class Sender(BaseHTTPRequestHandler):
     """HTTP/1.1, so that a stream that breaks differs from one that ends."""
 
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # headers and body are two writes, and the second waited 40 ms
     timeout = 120  #: seconds that a kept connection may be idle
 
     def send_json(
