@@ -155,9 +155,7 @@ def _look_back(claimed: Claimed) -> None:
         )
 
 
-def _last_word(
-    bound: BoundStep, claimed: Claimed, recorder: Recorder, outcome: Outcome
-) -> Outcome:
+def _last_word(bound: BoundStep, claimed: Claimed, recorder: Recorder, outcome: Outcome) -> Outcome:
     """What the ledger says, whatever the body made of it: nothing ends with an effect in doubt."""
     ledger = recorder.ledger
     stop = ledger.close()

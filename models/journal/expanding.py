@@ -29,7 +29,11 @@ def complete_with(
     while True:
         try:
             return _complete_with(
-                claimed, output, worker=worker, compile_insertion=compile_insertion, uploaded=uploaded
+                claimed,
+                output,
+                worker=worker,
+                compile_insertion=compile_insertion,
+                uploaded=uploaded,
             )
         except _Unkept as large:
             uploaded |= {text: payloads.upload(text) for text in large.texts}

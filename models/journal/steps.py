@@ -85,7 +85,11 @@ def complete_and_claim(
         return Completed()
     return Completed(
         claimed=claimed.followed_by(
-            following, owner=owner, claimed_at=claimed_at, piped=params["output"], after=_planned(after)
+            following,
+            owner=owner,
+            claimed_at=claimed_at,
+            piped=params["output"],
+            after=_planned(after),
         )
     )
 

@@ -127,7 +127,9 @@ def _given_up(last: AnswerIncomplete, what: str, *, asks: int) -> AnswerIncomple
     """The last refusal, in view of all asks."""
     hint = ""
     if last.state == "other_model":
-        hint = " Say which models may answer, with pin='gpt-x-*' or ONWARD_LLM_PIN, when that one may."
+        hint = (
+            " Say which models may answer, with pin='gpt-x-*' or ONWARD_LLM_PIN, when that one may."
+        )
     if asks == 1 and not hint:
         return last
     return AnswerIncomplete(

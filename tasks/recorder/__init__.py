@@ -18,5 +18,7 @@ __all__ = ["CallOptions", "Freshness", "Told", "asking", "of"]
 
 def of(ctx: Any) -> "Recorder | None":
     """The recorder behind a step's context; None in a test without one."""
-    http: Any = ctx._http  # by what it does: the recorder's module needs a database, and agents' tests none
+    http: Any = (
+        ctx._http
+    )  # by what it does: the recorder's module needs a database, and agents' tests none
     return http if hasattr(http, "exchange") else None

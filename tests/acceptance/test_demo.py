@@ -55,7 +55,9 @@ def test_an_answer_on_record_is_given_again_and_not_paid_for_twice(tmp_path: Pat
     assert found["violations"] == []
     (fault,) = found["faults"]
     assert (fault["kind"], fault["steps_lost"]) == ("answered_sigkill", 1)
-    assert found["llm_calls"] == found["llm_calls_minimum"] == 3 * DOCUMENTS, "by the server's count"
+    assert found["llm_calls"] == found["llm_calls_minimum"] == 3 * DOCUMENTS, (
+        "by the server's count"
+    )
     assert (found["llm_calls_replayed"], found["llm_calls_asked_again"]) == (1, 0)
     assert 0 < found["tokens_replayed"] < found["tokens"]
     assert 0 < float(found["cost_replayed"]) < float(found["cost"])

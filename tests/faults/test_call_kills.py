@@ -65,7 +65,9 @@ def test_a_kill_costs_at_most_the_answer_that_was_in_the_air(
     billed, standing = service.billed(f"doc-{number}-"), wallets.standing(run_id)
     assert standing.held_tokens == 0
     if point in UNDECIDED:
-        assert standing.spent_tokens - standing.recovery_tokens == billed.tokens // asked.total() * 3
+        assert (
+            standing.spent_tokens - standing.recovery_tokens == billed.tokens // asked.total() * 3
+        )
         assert standing.spent_tokens >= billed.tokens, "what was in doubt is charged at its worst"
         assert standing.recovery_tokens > 0
     else:

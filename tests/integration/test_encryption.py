@@ -53,7 +53,9 @@ def _everything(journal: Journal) -> str:
     )
     found = []
     for table in tables:
-        statement = sql.SQL("SELECT t::text AS line FROM {} t").format(sql.Identifier(table["relname"]))
+        statement = sql.SQL("SELECT t::text AS line FROM {} t").format(
+            sql.Identifier(table["relname"])
+        )
         found += [row["line"] for row in journal.look.execute(statement).fetchall()]
     assert len(found) > 5
     return "\n".join(found)
