@@ -196,7 +196,9 @@ class Endpoint(Base):
     endpoint: Mapped[str] = mapped_column(primary_key=True)
     not_before: Mapped[datetime | None]
     spread: Mapped[float] = mapped_column(server_default=_ZERO)
-    """Seconds over which those who waited come back."""
+    """Seconds over which those who waited come back, when they are many."""
+    waiters: Mapped[int] = mapped_column(server_default=_ZERO)
+    """How many were told to wait for the end of this pause: each comes back at an instant of its own."""
     reason: Mapped[str | None]
     strikes: Mapped[int] = mapped_column(server_default=_ZERO)
     """Failures in a row, those at once counted as one; the pause doubles with each."""

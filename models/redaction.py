@@ -178,6 +178,14 @@ def found_in(data: bytes | str) -> str | None:
     return None if form is None else _known.names[form]
 
 
+def longest() -> int:
+    """Bytes of the longest form in which anything known is looked for: whoever looks piece by piece
+    looks at so many of the piece before again."""
+    if _known is None:
+        return 1
+    return max(len(form.encode("utf-8", "surrogatepass")) for form in _known.forms)
+
+
 def _struck(
     known: _Known, value: Any, *, numbers: bool = True, text: Callable[[str], str] | None = None
 ) -> Any:

@@ -8,21 +8,21 @@ size and digest each time.
 import shutil
 import tempfile
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from io import BufferedReader
 from typing import Annotated, BinaryIO, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from models.artifacts.errors import Withheld
-from models.artifacts.store import Content, Reader, Store, Stored, stream
+from models.artifacts.sources import Content
+from models.artifacts.store import Reader, Store, Stored
 from models.errors import OnwardError
 from models.ids import check_identifier
-from models.redaction import found_in
+from models.redaction import found_in, longest
 from models.settings import settings
 
 KIND: Final = "onward.artifact"
-_OVERLAP = 4096  #: bytes of the piece before that a secret may begin in
 
 
 class Artifact(BaseModel):
@@ -65,9 +65,16 @@ class Artifacts:
         ``ArtifactTooLarge``, ``ArtifactUnavailable``, ``SecretInArtifact``.
         """
         check_identifier("name", name)
+        for word in (name, media_type):
+            if word is not None and (secret := found_in(word)) is not None:
+                raise SecretInArtifact(
+                    f"name or media type of an artifact hold the secret {secret}, and are recorded as they are: "
+                    "nothing was kept. Call it something else"
+                )
         content = data.encode() if isinstance(data, str) else data
-        with stream(content) as pieces:
-            stored = self._store.put(_without_secrets(pieces), limit=settings().artifact_limit)
+        stored = self._store.put(
+            content, limit=settings().artifact_limit, screen=_without_secrets
+        )
         made = Artifact(digest=stored.digest, size=stored.size, name=name, media_type=media_type)
         self._note(stored, made)
         return made
@@ -98,14 +105,15 @@ class Artifacts:
             raise self._withhold(error) from error
 
 
-def _without_secrets(pieces: Iterable[bytes]) -> Iterator[bytes]:
+def _without_secrets(pieces: Iterator[bytes]) -> Iterator[bytes]:
     """Refuses what holds a secret of this process, before any of it can be read under its digest."""
     before = b""
     for piece in pieces:
-        if (secret := found_in(before + piece)) is not None:
+        seen = before + piece
+        if (secret := found_in(seen)) is not None:
             raise SecretInArtifact(
                 f"the content holds the secret {secret}, and artifacts are kept as they are: nothing was kept. "
                 f"Leave it out, or hand on Secret({secret!r}) in its place"
             )
         yield piece
-        before = piece[-_OVERLAP:]
+        before = seen[-longest() :]

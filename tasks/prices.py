@@ -21,15 +21,13 @@ from typing import Any
 from models.errors import OnwardError
 from models.messages import safe_repr, shorten
 from models.settings import settings
-from models.states import BlockReason
-from tasks.errors import EffectBlocked
 
 DEFAULT_MAX_OUTPUT = 4096  #: tokens of an answer that nothing else bounds
 _log = logging.getLogger("onward.prices")
 _MILLION = -6  #: as a power of ten
 _DIGITS = 60  #: no sum of prices a person writes is ever rounded at this length
 _FIELDS = ("input", "output", "call")
-_LARGEST = Decimal(1_000_000)
+_LARGEST, _FINEST = Decimal(1_000_000), Decimal("1e-12")
 
 
 class PricesError(OnwardError):
@@ -70,12 +68,14 @@ def cost_of(model: str | None, tokens_in: int, tokens_out: int) -> Decimal | Non
 
 
 def reserve_for(model: str | None, tokens_in_upper: int, max_output: int | None) -> Worst:
-    """What to set aside before a request leaves. ``max_output`` is the request's own limit, if it has one."""
-    try:
-        price = price_of(model)
-    except PricesError as error:
-        raise EffectBlocked(str(error), reason=BlockReason.BUDGET_EXCEEDED) from error
-    tokens_out = max_output or (price and price.max_output) or DEFAULT_MAX_OUTPUT
+    """What to set aside before a request leaves. ``max_output`` is the request's own limit; None: it has none.
+
+    Raises ``PricesError`` when the table cannot be read.
+    """
+    price = price_of(model)
+    tokens_out = max_output
+    if tokens_out is None:
+        tokens_out = (price and price.max_output) or DEFAULT_MAX_OUTPUT
     cost = None if price is None else price.of(tokens_in_upper, tokens_out)
     return Worst(tokens_in_upper + tokens_out, cost)
 
@@ -174,6 +174,8 @@ def _dollars(given: object, where: str, source: str) -> Decimal:
     price = Decimal(given)
     if not price.is_finite() or not 0 <= price <= _LARGEST:
         raise _unreadable(source, f"{where} must be from 0 to {_LARGEST:,}, not {given}")
+    if price % _FINEST:
+        raise _unreadable(source, f"{where} has more than 12 decimals: {given}")
     return price
 
 

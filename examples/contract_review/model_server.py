@@ -16,7 +16,6 @@ import re
 import secrets
 import threading
 import time
-from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,6 +37,7 @@ class Call:
     step: str
     tokens_in: int
     tokens_out: int
+    id: str = ""  #: of the answer, as it was told to whoever asked
 
 
 class Ledger:
@@ -47,7 +47,7 @@ class Ledger:
         directory.mkdir(parents=True, exist_ok=True)
         self._path = directory / "calls.jsonl"
         self._lock = threading.Lock()
-        self._calls: Counter[tuple[str, str]] = Counter()
+        self._calls: dict[tuple[str, str], list[Call]] = {}
         self._tokens_in = self._tokens_out = 0
         self._file = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
         self._own()
@@ -55,9 +55,8 @@ class Ledger:
 
     def count(self, call: Call) -> int:
         """Count a call; the answer is the second in which its line was written."""
-        line = json.dumps(
-            {"run": call.run, "step": call.step, "in": call.tokens_in, "out": call.tokens_out}
-        )
+        row = {"run": call.run, "step": call.step, "id": call.id}
+        line = json.dumps({**row, "in": call.tokens_in, "out": call.tokens_out})
         with self._lock:
             os.write(self._file, line.encode() + b"\n")
             self._add(call)
@@ -67,12 +66,12 @@ class Ledger:
         """Totals, and the steps that asked more than once."""
         with self._lock:
             repeated = [
-                {"run": run, "step": step, "calls": calls}
+                {"run": run, "step": step, "calls": len(calls)}
                 for (run, step), calls in sorted(self._calls.items())
-                if calls > 1 and run
+                if len(calls) > 1 and run
             ]
-            unlabelled = sum(calls for (run, _), calls in self._calls.items() if not run)
-            total = self._calls.total()
+            unlabelled = sum(len(calls) for (run, _), calls in self._calls.items() if not run)
+            total = sum(map(len, self._calls.values()))
             return {
                 "model": MODEL,
                 "calls": total,
@@ -84,10 +83,10 @@ class Ledger:
             }
 
     def calls(self, run: str | None) -> list[dict[str, Any]]:
-        """Calls by run and step, of one run or of all."""
+        """Calls by run and step, of one run or of all, with their answers in the order of asking."""
         with self._lock:
             return [
-                {"run": owner, "step": step, "calls": calls}
+                {"run": owner, "step": step, "calls": len(calls), "answers": _billed(calls)}
                 for (owner, step), calls in sorted(self._calls.items())
                 if run is None or owner == run
             ]
@@ -108,14 +107,21 @@ class Ledger:
         for line in filter(None, lines):
             try:
                 row = json.loads(line)
-                self._add(Call(row["run"], row["step"], row["in"], row["out"]))
+                self._add(Call(row["run"], row["step"], row["in"], row["out"], row.get("id", "")))
             except (ValueError, KeyError, TypeError):
                 continue
 
     def _add(self, call: Call) -> None:
-        self._calls[call.run, call.step] += 1
+        self._calls.setdefault((call.run, call.step), []).append(call)
         self._tokens_in += call.tokens_in
         self._tokens_out += call.tokens_out
+
+
+def _billed(calls: list[Call]) -> list[dict[str, Any]]:
+    return [
+        {"id": call.id, "tokens_in": call.tokens_in, "tokens_out": call.tokens_out}
+        for call in calls
+    ]
 
 
 def routes(ledger: Ledger, latency: tuple[float, float]) -> Routes:
@@ -136,6 +142,7 @@ def routes(ledger: Ledger, latency: tuple[float, float]) -> Routes:
             step=request.headers.get("x-onward-step", ""),
             tokens_in=sum(map(_tokens, messages)),
             tokens_out=_tokens(content),
+            id=f"chatcmpl-{secrets.token_hex(12)}",
         )
         created = ledger.count(call)
         time.sleep(chance.uniform(*latency))
@@ -197,7 +204,7 @@ def _tokens(text: str) -> int:
 def _completion(content: str, call: Call, created: int) -> dict[str, Any]:
     message = {"role": "assistant", "content": content, "refusal": None}
     return {
-        "id": f"chatcmpl-{secrets.token_hex(12)}",
+        "id": call.id,
         "object": "chat.completion",
         "created": created,
         "model": MODEL,

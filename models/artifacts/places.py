@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, Protocol
-from urllib.parse import urlsplit
+from urllib.parse import urlsplit, urlunsplit
 
 from models.artifacts.errors import ArtifactUnavailable
 from models.artifacts.packing import CHUNK
@@ -59,6 +59,14 @@ def place_at(url: str) -> Place:
     if not scheme or scheme == "file":
         return Directory(Path(url.removeprefix("file://")).absolute())
     return Remote(url)
+
+
+def shown_url(url: str) -> str:
+    """The setting as people and the journal may see it: without user, password and query."""
+    if "://" not in url:
+        return url
+    parts = urlsplit(url)
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,12 +142,12 @@ class Remote:
             from fsspec.core import url_to_fs  # noqa: PLC0415 - an extra
         except ImportError:
             raise ArtifactUnavailable(
-                url, "a URL needs the library fsspec: pip install 'onward[artifacts]'"
+                shown_url(url), "a URL needs the library fsspec: pip install 'onward[artifacts]'"
             ) from None
         try:
             self._files, self._root = url_to_fs(url)
         except (ImportError, ValueError) as error:
-            raise ArtifactUnavailable(url, error) from error
+            raise ArtifactUnavailable(shown_url(url), error) from error
 
     def write(self, chunks: Iterable[bytes]) -> str:
         name = f"{TEMPORARY}/{new_nonce()}"

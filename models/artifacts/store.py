@@ -13,27 +13,25 @@ import hashlib
 import io
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
-from typing import Any, BinaryIO, Final, TypeAlias
+from typing import Any, BinaryIO, Final
 
 from billiard.exceptions import SoftTimeLimitExceeded
 
 from models.artifacts.errors import ArtifactChanged, ArtifactTooLarge, ArtifactUnavailable
 from models.artifacts.packing import CHUNK, GZIP, IDENTITY, Unreadable, packed, tee, unpacked
-from models.artifacts.places import TEMPORARY, Place, place_at
+from models.artifacts.places import TEMPORARY, Place, place_at, shown_url
 from models.artifacts.sealing import is_on
+from models.artifacts.sources import Content, Screen, SourceFailed, stream
 from models.errors import OnwardError
 from models.settings import settings
 
-Content: TypeAlias = bytes | Path | BinaryIO | Iterable[bytes]
-
 _PREFIX: Final = "sha256:"
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
-#: Ends of names, and what they say of the file: (encoding, encrypted).
+#: Ends of names, and what they say of the file: (encoding, encrypted); the safest first.
 _FORMS: Final = {
     ".gz.sealed": (GZIP, True), ".sealed": (IDENTITY, True), ".gz": (GZIP, False), "": (IDENTITY, False),
 }  # fmt: skip
@@ -64,26 +62,26 @@ class Store:
     """One store; holds nothing but where it is."""
 
     def __init__(self, url: str) -> None:
-        self.url = url
+        self.url = shown_url(url)  #: for people
         self._place: Place = place_at(url)
 
-    def put(self, content: Content, *, limit: int | None = None) -> Stored:
+    def put(
+        self, content: Content, *, limit: int | None = None, screen: Screen = iter
+    ) -> Stored:
         """Keep content, from memory, a file or a stream, without holding it in memory.
 
         Returns when it is whole and durable under its digest. Raises ``ArtifactTooLarge`` (nothing is
-        kept), ``ArtifactUnavailable``, or whatever reading the source raises.
+        kept), ``ArtifactUnavailable``, or whatever reading the source, or the ``screen`` it passes, raises.
         """
         count = _Count(limit)
         out = _Count(None)
-        with self._talking(), stream(content) as chunks:
+        with self._talking(), stream(content, screen) as chunks:
             encoding, stored = packed(tee(chunks, count))
             temporary = self._place.write(tee(stored, out))
             encrypted = is_on()
             name = _name(count.digest, (encoding, encrypted))
             self._place.rename(temporary, name)
-            for form in _FORMS.values():
-                if form != (encoding, encrypted):
-                    self._place.remove(_name(count.digest, form))
+            self._supersede(count.digest, (encoding, encrypted))
         return Stored(count.digest, count.size, encoding, out.size, encrypted)
 
     def chunks(self, digest: str, *, size: int | None = None, name: str = "") -> Iterator[bytes]:
@@ -149,14 +147,30 @@ class Store:
             for entry in self._place.entries():
                 yield Kept(entry.name, _digest_of(entry.name), entry.size, entry.age)
 
+    def _supersede(self, digest: str, form: tuple[str, bool]) -> None:
+        """Remove what lies there in less safe forms: no copy in clear stays beside an encrypted one.
+
+        Never the other way round: of two writers, one with a key and one without, each would remove what the
+        other has just named, and nothing would be left.
+        """
+        forms = list(_FORMS.values())
+        for other in forms[forms.index(form) + 1 :]:
+            self._place.remove(_name(digest, other))
+
     def _form(self, digest: str) -> tuple[str, bool] | None:
         if not _DIGEST.fullmatch(digest):
             raise OnwardError(
                 f"{digest[:80]!r} is no digest of an artifact: sha256: and 64 hex digits"
             )
+        encrypted = is_on()  # what this process would write itself is looked for first
         with self._talking():
             return next(
-                (form for form in _FORMS.values() if self._place.exists(_name(digest, form))), None
+                (
+                    form
+                    for form in sorted(_FORMS.values(), key=lambda form: form[1] is not encrypted)
+                    if self._place.exists(_name(digest, form))
+                ),
+                None,
             )
 
     def _damaged(
@@ -180,8 +194,8 @@ class Store:
         """What goes wrong with the store itself, whatever its driver raises, in one word of ours."""
         try:
             yield
-        except _SourceFailed as failed:
-            raise failed.error from None
+        except SourceFailed as failed:
+            raise failed.error from failed.error.__cause__
         except (OnwardError, Unreadable, FileNotFoundError, MemoryError, SoftTimeLimitExceeded):
             raise
         except Exception as error:
@@ -216,41 +230,6 @@ class _Count:
     @property
     def digest(self) -> str:
         return _PREFIX + self._hash.hexdigest()
-
-
-class _SourceFailed(Exception):
-    """Reading what is to be kept failed, which says nothing about the store."""
-
-    def __init__(self, error: Exception) -> None:
-        super().__init__(str(error))
-        self.error = error
-
-
-@contextmanager
-def stream(content: Content) -> Iterator[Iterator[bytes]]:
-    """Any content as pieces; what goes wrong with it is told apart from what goes wrong with a store."""
-    if isinstance(content, Path):
-        try:
-            file = content.open("rb")
-        except OSError as error:
-            raise _SourceFailed(error) from error
-        with file:
-            yield _watched(iter(lambda: file.read(CHUNK), b""))
-    elif isinstance(content, bytes):
-        yield (content[at : at + CHUNK] for at in range(0, len(content), CHUNK))
-    else:
-        read: Any = getattr(content, "read", None)
-        yield _watched(iter(content) if read is None else iter(lambda: read(CHUNK), b""))
-
-
-def _watched(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    try:
-        for chunk in chunks:
-            if not isinstance(chunk, bytes):
-                raise TypeError(f"an artifact is made of bytes, not {type(chunk).__name__}")
-            yield chunk
-    except Exception as error:
-        raise _SourceFailed(error) from error
 
 
 class Reader(io.RawIOBase):

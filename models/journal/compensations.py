@@ -96,6 +96,7 @@ _ALL: LiteralString = f"""{_LOCKED}, old AS (
 ), {undo_sql.OPENED}, {_PARDONED}
 SELECT 1 FROM opening"""
 
+#: The run's row is locked, since one that is sent back at this moment must not be undone beside itself.
 _SINGLE: LiteralString = f"""{_LOCKED}, opening AS (
     SELECT r.run_id, %(keys)s::text[] AS only_keys, %(by)s AS requested_by, %(why)s AS why, r.state, r.reason,
            r.detail
@@ -103,6 +104,7 @@ _SINGLE: LiteralString = f"""{_LOCKED}, opening AS (
     WHERE r.run_id = %(run_id)s AND r.state IN ('completed', 'failed', 'blocked', 'cancelled')
       AND r.hold IS DISTINCT FROM 'compensate'
       AND NOT coalesce(b.state = 'undoing' AND b.only_keys @> %(keys)s::text[], false)
+    FOR NO KEY UPDATE OF r
 ), {undo_sql.OPENED}, {_PARDONED}, {_ASKED_FIRST}
 SELECT 1 FROM opening"""
 

@@ -80,6 +80,7 @@ def send_back(run_id: str, *, by: str) -> list[str]:
             " WHERE run_id = %(run_id)s AND state = 'absent' AND undoes IS NULL",
             {"run_id": run_id},
         )
+        link.execute(_LOCKED, {"run_id": run_id})
         row = link.execute(_SENT_BACK, {"run_id": run_id}).fetchone()
         if row is None or not rows:
             raise _nothing_stopped(run_id)
@@ -96,6 +97,9 @@ def is_out_of_asks(error_type: str | None) -> bool:
         error_type == "schema_invalid" or error_type.startswith("answer_")
     )
 
+
+#: By a statement of its own: the next one then sees a compensation that was asked for meanwhile.
+_LOCKED: LiteralString = "SELECT 1 FROM run WHERE run_id = %(run_id)s FOR NO KEY UPDATE"
 
 #: What waits for a person's word about an effect stays blocked, and its run shows that.
 _SENT_BACK: LiteralString = """

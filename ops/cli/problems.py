@@ -97,6 +97,8 @@ def _database_sentence(error: psycopg.Error) -> str:
 def _setting_sentence(error: ValidationError) -> str:
     told = []
     for problem in error.errors(include_url=False):
+        if problem["type"] == "default_factory_not_called":
+            continue  # it could not be derived from the setting that is wrong
         message = problem["msg"].removeprefix("Value error, ")
         name = "_".join(str(part) for part in problem["loc"]).upper()
         given = problem["input"]

@@ -51,13 +51,17 @@ class Saved:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replays:
-    """Answers that an attempt had from the record, since an earlier one had asked."""
+    """Answers that an attempt had from the record, since an earlier one had asked for them.
+
+    How many there are says the journal; everything else is the model server's own count of its answers.
+    """
 
     calls: int = 0
-    tokens: int = 0  #: as the model server billed them, once
-    cost: Decimal = Decimal(0)
-    asked_again: int = 0  #: by the model server's count: requests for what was on record
-    spent: Decimal = Decimal(0)  #: for every answer of the batch
+    tokens: int = 0  #: that it billed for them, once
+    cost: Decimal = Decimal(0)  #: in USD
+    asked_again: int = 0  #: requests for what was on record
+    never_given: int = 0  #: answers on record that it knows nothing of
+    spent: Decimal = Decimal(0)  #: in USD for every answer of the batch, lost ones included
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +91,7 @@ class FaultRecord:
             "recovered_by": self.recovered_by,
             "seconds": None if self.seconds is None else round(self.seconds, 2),
             "late_results_rejected": self.late_results_rejected,
+            "problem": self.problem,
         }
 
 

@@ -8,7 +8,7 @@ from examples.contract_review.estimate import CALLS_PER_DOCUMENT
 from ops.demo.doubts import Doubt
 from ops.demo.evidence import Progress
 from ops.demo.records import FaultRecord, Replays
-from ops.demo.schedule import WORKER_FAULTS
+from ops.demo.schedule import WORKER_FAULTS, FaultKind
 from ops.demo.witnesses import Witnessed
 
 
@@ -34,6 +34,14 @@ class Report:
     @property
     def failed(self) -> int:
         return self.progress.stopped
+
+    @property
+    def played(self) -> set[str]:
+        """Kinds of the faults that hit what they were to hit, in this session or an earlier one."""
+        return {
+            *(fault.kind for fault in self.faults if not fault.problem),
+            *(fault["kind"] for fault in self.earlier if not fault.get("problem")),
+        }
 
     @property
     def llm_calls_minimum(self) -> int:
@@ -63,8 +71,8 @@ class Report:
             "llm_calls_minimum": self.llm_calls_minimum,
             "llm_calls_replayed": self.replays.calls,
             "llm_calls_asked_again": self.replays.asked_again,
-            "tokens_replayed": self.replays.tokens,
-            "cost_replayed": str(self.replays.cost),
+            "tokens_saved": self.replays.tokens,
+            "cost_saved": str(self.replays.cost),
             "cost": str(self.replays.spent),
             "steps_executed": self.steps_executed,
             "steps_minimum": self.progress.steps_planned,
@@ -80,7 +88,9 @@ class Report:
 def violations(report: Report) -> list[str]:
     """One sentence for each condition that does not hold; none: the demo has proved its point."""
     found = [*report.problems, *(fault.problem for fault in report.faults if fault.problem)]
+    found += [str(fault["problem"]) for fault in report.earlier if fault.get("problem")]
     found += _of_documents(report)
+    found += _of_answers(report)
     more = report.steps_executed - report.progress.steps_planned
     if more > report.leases_held:
         found.append(
@@ -92,10 +102,6 @@ def violations(report: Report) -> list[str]:
             f"{report.results_changed} of {report.results_kept} results that existed before a fault "
             "are different now"
         )
-    if report.replays.asked_again:
-        found.append(
-            f"the model server was asked {report.replays.asked_again} times for answers that were on record"
-        )
     if report.doubts_open:
         found.append(f"nobody knows what became of {report.doubts_open} filings")
     found += [
@@ -104,6 +110,25 @@ def violations(report: Report) -> list[str]:
         if fault.kind in WORKER_FAULTS and not fault.leases_held and not fault.problem
     ]
     return found
+
+
+def _of_answers(report: Report) -> list[str]:
+    replays = report.replays
+    conditions = (
+        (
+            not replays.asked_again,
+            f"the model server was asked {replays.asked_again} times for answers that were on record",
+        ),
+        (
+            not replays.never_given,
+            f"{replays.never_given} answers on record are none that the model server gave",
+        ),
+        (
+            replays.calls > 0 or FaultKind.ANSWERED_SIGKILL not in report.played,
+            "a process was killed when its answer was on record, and no later attempt had it from there",
+        ),
+    )
+    return [sentence for holds, sentence in conditions if not holds]
 
 
 def _of_documents(report: Report) -> list[str]:

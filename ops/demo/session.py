@@ -12,7 +12,7 @@ from ops.demo.evidence import HeldStep, Progress
 from ops.demo.keepsake import Keepsake
 from ops.demo.memory import Memory
 from ops.demo.records import FaultRecord
-from ops.demo.replays import replays
+from ops.demo.replays import compare, on_record
 from ops.demo.report import Report
 from ops.demo.schedule import PlannedFault
 from ops.demo.stage import Stage
@@ -125,7 +125,7 @@ class Session:
             faults=tuple(sorted(director.records, key=lambda record: record.at_seconds)),
             earlier=earlier,
             problems=tuple(self.problems),
-            replays=replays(self.memory.batch_id, self.stage.outside.model.get("/calls")["calls"]),
+            replays=compare(on_record(self.memory.batch_id), self.stage.outside.model_calls()),
         )
 
     def _testimony(self) -> Witnessed:

@@ -6,6 +6,7 @@ from rich.text import Text
 
 from ops.demo.naive import NaiveResult
 from ops.demo.report import Report, violations
+from ops.demo.schedule import FaultKind
 
 
 def show(console: Console, report: Report, naive: NaiveResult | None) -> None:
@@ -40,7 +41,7 @@ def _counts(report: Report) -> Table:
         ("  requests for them", outside.filing_requests, report.documents, "registry"),
         ("  answers it lost on purpose", outside.responses_dropped, "", "registry"),
         ("LLM calls", outside.llm_calls, report.llm_calls_minimum, "model server"),
-        ("  given again from the record", report.replays.calls, "", "journal"),
+        ("  replayed from the record", report.replays.calls, _replays_wanted(report), "journal"),
         ("  of those, asked for again", report.replays.asked_again, 0, "model server"),
         ("steps executed", report.steps_executed, progress.steps_planned, "journal"),
         ("  beyond the plan", more, f"at most {report.leases_held}", "leases held at the kills"),
@@ -50,6 +51,10 @@ def _counts(report: Report) -> Table:
     for name, found, wanted, by in rows:
         table.add_row(name, f"{found:,}", f"{wanted:,}" if isinstance(wanted, int) else wanted, by)
     return table
+
+
+def _replays_wanted(report: Report) -> str:
+    return "at least 1" if FaultKind.ANSWERED_SIGKILL in report.played else ""
 
 
 def _faults(report: Report) -> Table:
@@ -101,8 +106,8 @@ def _saved(report: Report) -> Text:
         f"(${batch_tokens * price:,.2f}) and {batch_seconds:,.0f} s.\n"
         f"Saved against starting only the runs over that were hit: {run_tokens:,.0f} tokens "
         f"(${run_tokens * price:,.2f}) and {run_seconds:,.0f} s of work.\n"
-        f"Given again from the record in the middle of a step: {replays.calls} answers, {replays.tokens:,} tokens "
-        f"(${replays.cost:,.4f}).\n"
+        f"Saved by replaying {replays.calls} answer{'s' * (replays.calls != 1)} in the middle of a step: "
+        f"{replays.tokens:,} tokens (${replays.cost:,.4f}), which the model server billed once.\n"
         f"Spent again by recovery: {repeated:,.0f} tokens (${repeated * price:,.2f}).\n"
         f"Dollars are at the prices that the demo gives its model server; all answers together cost "
         f"${replays.spent:,.2f}.\n"

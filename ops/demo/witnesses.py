@@ -103,6 +103,11 @@ class Witnesses:
             tokens=asked["tokens_in"] + asked["tokens_out"],
         )
 
+    def model_calls(self) -> list[dict[str, Any]]:
+        """Every answer that the model server gave, by run and step in the order of asking."""
+        found: list[dict[str, Any]] = self.model.get("/calls")["calls"]
+        return found
+
 
 def witnesses(home: Home, store: Path, *, latency: str, root: Path, prefix: str = "") -> Witnesses:
     """The two services over one directory."""

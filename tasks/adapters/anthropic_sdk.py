@@ -10,19 +10,19 @@ from typing import Any
 
 from anthropic import Anthropic, AsyncAnthropic
 
+from tasks.adapters.keys import client_options
 from tasks.adapters.loops import NO_KEEPALIVE
 from tasks.context import Context
 
-KEY = "{{secret:ANTHROPIC_API_KEY}}"  #: resolved when a request leaves, so a replay needs no key
+KEY = "ANTHROPIC_API_KEY"  #: the secret that is the key, unless the caller names another one
 
 
 def anthropic_client(ctx: Context, **options: Any) -> Anthropic:
     """``Anthropic`` over the recorder of this step. Options are the SDK's; ``api_key`` may name a secret."""
-    client = ctx.httpx_client()
-    return Anthropic(**{"api_key": KEY, **options, "max_retries": 0, "http_client": client})
+    return Anthropic(**client_options(options, secret=KEY, http_client=ctx.httpx_client()))
 
 
 def async_anthropic_client(ctx: Context, **options: Any) -> AsyncAnthropic:
     """``anthropic_client`` for ``async def`` steps."""
     client = ctx.async_httpx_client(limits=NO_KEEPALIVE)
-    return AsyncAnthropic(**{"api_key": KEY, **options, "max_retries": 0, "http_client": client})
+    return AsyncAnthropic(**client_options(options, secret=KEY, http_client=client))

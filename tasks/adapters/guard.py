@@ -1,12 +1,28 @@
 """Which tools somebody else's agent may have."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
+from enum import Enum
+from typing import Any
 
 from tasks.errors import UndeclaredEffect
 
-#: On a framework's tool, in its metadata: what it may do has been said. ``{MARK: PURE}`` changes nothing.
-MARK = "onward"
-PURE = "pure"
+MARK = "onward"  #: in a framework tool's metadata: what it may do has been said, by a ``Declared``
+
+
+class Declared(Enum):
+    """What somebody has said of a tool. No text: a server's description of its tools ends up in metadata too."""
+
+    PURE = "pure"  #: it changes nothing outside
+    TOOL = "tool"  #: an Onward tool, which goes through the ledger
+
+
+#: A tool's ``metadata`` in the frameworks that have it: it changes nothing outside.
+PURE_TOOL: dict[str, Any] = {MARK: Declared.PURE}
+
+
+def is_declared(metadata: Any) -> bool:
+    """Whether a tool's metadata says what it may do."""
+    return isinstance(metadata, Mapping) and isinstance(metadata.get(MARK), Declared)
 
 
 class Guard:
@@ -17,8 +33,12 @@ class Guard:
 
     def __init__(self, pure: Collection[str], *, say_pure: str) -> None:
         """``say_pure``: how a user of this framework declares a tool, with ``{name}`` in it."""
-        self._pure, self._say_pure = frozenset(pure), say_pure
+        self._pure, self._say_pure = set(pure), say_pure
         self._refusal: str | None = None
+
+    def allow(self, names: Iterable[str]) -> None:
+        """These were declared where they were made; from now on their names are all there is to see of them."""
+        self._pure.update(names)
 
     def check(self, unmarked: Iterable[str]) -> None:
         """Raise ``UndeclaredEffect`` for the first of these tools that is not declared pure."""

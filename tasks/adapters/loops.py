@@ -15,10 +15,17 @@ def number_tasks() -> None:
 
     Frameworks run it on the thread's default loop and leave that open, so numbers are put on that loop.
     """
+    if not is_on_loop():
+        scopes.number_tasks(_default_loop())
+
+
+def is_on_loop() -> bool:
+    """Whether whoever asks is a task of a loop, or a callback of one."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        scopes.number_tasks(_default_loop())
+        return False
+    return True
 
 
 def _default_loop() -> asyncio.AbstractEventLoop:

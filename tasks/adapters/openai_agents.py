@@ -17,14 +17,17 @@ from agents import FunctionTool, Model, ModelProvider, OpenAIProvider, RunConfig
 from agents.run_config import CallModelData, ModelInputData
 from openai import AsyncOpenAI
 
-from models.errors import ValueMismatch
 from tasks.adapters.bridge import Bridge
 from tasks.adapters.guard import Guard
 from tasks.adapters.loops import number_tasks
-from tasks.adapters.openai_sdk import async_openai_client
+from tasks.adapters.openai_sdk import async_openai_client, moved
 from tasks.context import Context
-from tasks.tools import Tool
 
+_OTHER_PROVIDERS = frozenset({"litellm", "any-llm"})  #: prefixes of names; clients of their own
+_NOT_RECORDED = (
+    "{whose} brings a model of its own ({model}), whose calls would not be recorded; none was sent. Name the model, "
+    "and give the client to run_config(client=...)."
+)
 _SAY_PURE = "run_config(ctx, pure={{{name!r}}})"
 
 
@@ -34,23 +37,34 @@ def run_config(
 ) -> RunConfig:  # fmt: skip
     """The configuration of one ``Runner.run``. ``pure``: tools that change nothing outside, by name.
 
-    ``client`` is one of ``async_openai_client(ctx, ...)``; options are ``RunConfig``'s. What the SDK would make up
-    anew for each run, and send, is derived from the step.
+    ``client``: another one than for OpenAI, for its address and key; options are ``RunConfig``'s. What the SDK
+    would make up anew for each run, and send, is derived from the step.
     """
     number_tasks()
-    models = OpenAIProvider(
-        openai_client=client or async_openai_client(ctx), use_responses=use_responses
-    )
+    guard = Guard(pure, say_pure=_SAY_PURE)
+    if isinstance(options.get("model"), Model):
+        raise UserError(_NOT_RECORDED.format(whose="run_config(model=...)", model=options["model"]))
     ours = {
-        "model_provider": _Provider(models, Guard(pure, say_pure=_SAY_PURE)),
+        "model_provider": _Provider(_models(ctx, client, use_responses), guard),
         "call_model_input_filter": _only_named_models(options.pop("call_model_input_filter", None)),
     }
     steady = {"tracing_disabled": True, "group_id": f"{ctx.run_id}:{ctx.step_key}"}
     return RunConfig(**{**steady, **options, **ours})
 
 
-def as_function_tool(ctx: Context, tool: Tool[Any, Any]) -> FunctionTool:
-    """An Onward tool as the agent calls it: through the ledger, named by the id of the tool call."""
+def _models(ctx: Context, client: AsyncOpenAI | None, use_responses: bool | None) -> ModelProvider:
+    """The SDK's own, by HTTP whatever its default is: what goes over a websocket is not recorded."""
+    ours = async_openai_client(ctx) if client is None else moved(ctx, client)
+    return OpenAIProvider(
+        openai_client=ours, use_responses=use_responses, use_responses_websocket=False
+    )
+
+
+def as_function_tool(ctx: Context, tool: Any) -> FunctionTool:
+    """An Onward tool as the agent calls it: through the ledger, named by the id of the tool call.
+
+    A ``@pure`` function (``tasks.llm``) is one too: what it answers is recorded.
+    """
     bridge = Bridge(ctx, tool)
     return FunctionTool(
         name=bridge.name,
@@ -69,12 +83,11 @@ class _Invoke:
 
     async def __call__(self, run: Any, arguments: str) -> str:
         try:
-            request = self._bridge.request(json.loads(arguments or "{}"))
-        except (ValueError, ValueMismatch) as error:
-            return (
-                f"invalid arguments: {error}"  # the model asks again; that is a recorded call too
-            )
-        return await self._bridge.acall(request, run.tool_call_id)
+            given = json.loads(arguments or "{}")
+            request = self._bridge.request(given)
+        except (ValueError, TypeError) as error:
+            return f"invalid arguments: {error}"  # the model asks again: a recorded call too
+        return await self._bridge.acall(request, given, run.tool_call_id)
 
 
 class _Provider(ModelProvider):
@@ -82,7 +95,11 @@ class _Provider(ModelProvider):
         self._provider, self._guard = provider, guard
 
     def get_model(self, model_name: str | None) -> Model:
-        return _Guarded(self._provider.get_model(model_name), self._guard)
+        prefix, slash, rest = (model_name or "").partition("/")
+        if slash and prefix in _OTHER_PROVIDERS:
+            raise UserError(_NOT_RECORDED.format(whose=f"The name {model_name!r}", model=prefix))
+        name = rest if slash and prefix == "openai" else model_name
+        return _Guarded(self._provider.get_model(name), self._guard)
 
 
 class _Guarded(Model):
@@ -125,8 +142,7 @@ def _only_named_models(then: Any) -> Any:
         model = data.agent.model
         if isinstance(model, Model) and not isinstance(model, _Guarded):
             raise UserError(
-                f"Agent {data.agent.name!r} brings a model of its own ({type(model).__name__}), whose calls would "
-                f"not be recorded; none was sent. Name the model, and give the client to run_config(client=...)."
+                _NOT_RECORDED.format(whose=f"Agent {data.agent.name!r}", model=type(model).__name__)
             )
         if then is None:
             return data.model_data

@@ -10,20 +10,25 @@ from typing import Any
 
 from openai import AsyncOpenAI, OpenAI
 
+from tasks.adapters.keys import client_options
 from tasks.adapters.loops import NO_KEEPALIVE
 from tasks.context import Context
 
-KEY = "{{secret:OPENAI_API_KEY}}"  #: resolved when a request leaves, so a replay needs no key
+KEY = "OPENAI_API_KEY"  #: the secret that is the key, unless the caller names another one
 
 
 def openai_client(ctx: Context, **options: Any) -> OpenAI:
     """``OpenAI`` over the recorder of this step. Options are the SDK's; ``api_key`` may name a secret."""
-    return OpenAI(
-        **{"api_key": KEY, **options, "max_retries": 0, "http_client": ctx.httpx_client()}
-    )
+    return OpenAI(**client_options(options, secret=KEY, http_client=ctx.httpx_client()))
 
 
 def async_openai_client(ctx: Context, **options: Any) -> AsyncOpenAI:
     """``openai_client`` for ``async def`` steps."""
     client = ctx.async_httpx_client(limits=NO_KEEPALIVE)
-    return AsyncOpenAI(**{"api_key": KEY, **options, "max_retries": 0, "http_client": client})
+    return AsyncOpenAI(**client_options(options, secret=KEY, http_client=client))
+
+
+def moved(ctx: Context, client: AsyncOpenAI) -> AsyncOpenAI:
+    """A copy of somebody's client, with its address and key, over the recorder of this step."""
+    ours = ctx.async_httpx_client(limits=NO_KEEPALIVE)
+    return client.with_options(http_client=ours, max_retries=0)

@@ -9,6 +9,7 @@ Recognised by the last part of the path, so that every compatible service is rea
 """
 
 import json
+import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,9 +20,9 @@ from tasks.recorder import anthropic_answers, openai_answers
 from tasks.recorder.reading import Reading
 from tasks.recorder.values import Arrived
 
-_BYTES_A_TOKEN = (
-    2  #: fewer than any text that people write needs; more tokens than a request can have
-)
+#: Two of these make a token at least. Of anything else, digits and Chinese among it, each byte may be one.
+_WORDS = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ "
+MOST = 10**12  #: tokens of one call; who says more is not believed
 _AROUND = 256  #: tokens that a service adds around messages and tools
 _LIMITS = ("max_completion_tokens", "max_output_tokens", "max_tokens", "n_predict")
 
@@ -72,15 +73,27 @@ def wanted(dialect: Dialect, body: bytes) -> Wanted:
     """What a request asks for."""
     asked = as_object(body)
     model = asked.get("model")
-    upper = len(body) // _BYTES_A_TOKEN + _AROUND
-    limits = [asked[name] for name in _LIMITS if _is_count(asked.get(name))]
-    several = asked.get("n") if _is_count(asked.get("n")) else 1
+    limits = [limit for name in _LIMITS if (limit := _count(asked.get(name)))]
+    longest = min(max(limits) * _alternatives(asked), MOST) if limits else None
     return Wanted(
         model=model if isinstance(model, str) else None,
-        tokens_in=upper,
-        max_output=(max(limits) * (several or 1) if limits else None) if dialect.answers else 0,
+        tokens_in=_most_tokens(body) + _AROUND,
+        max_output=longest if dialect.answers else 0,
         in_background=asked.get("background") is True,
     )
+
+
+def _most_tokens(body: bytes) -> int:
+    others = len(body.translate(None, _WORDS))
+    return others + (len(body) - others) // 2
+
+
+def _alternatives(asked: dict[str, Any]) -> int:
+    """How many answers are made, of which each may have the whole length."""
+    several = max(_count(asked.get(name)) or 1 for name in ("n", "best_of"))
+    prompts = asked.get("prompt")  # of legacy completions: texts, or lists of token ids
+    of_many = isinstance(prompts, list) and not any(isinstance(one, int) for one in prompts)
+    return several * max(1, len(prompts)) if of_many else several
 
 
 def read(dialect: Dialect, answer: Arrived) -> Reading:
@@ -117,5 +130,7 @@ def _json(body: bytes) -> Any:
         return None
 
 
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value > 0
+def _count(value: Any) -> int | None:
+    """A number above 0, also where it is written as 100.0; no more than the journal can add up."""
+    whole = isinstance(value, int | float) and not isinstance(value, bool) and 1 <= value < math.inf
+    return min(int(value), MOST) if whole else None

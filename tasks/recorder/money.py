@@ -9,8 +9,9 @@ from models.journal.call_values import Charge, Exceeded, Place, Reservation
 from models.journal.effect_values import Withheld
 from models.journal.errors import JournalError
 from models.journal.values import Claimed
+from models.states import BlockReason
 from tasks import budgets, patience, prices
-from tasks.errors import EffectWithheld
+from tasks.errors import EffectBlocked, EffectWithheld
 from tasks.recorder.declared import Endpoint
 from tasks.recorder.dialects import Wanted
 from tasks.recorder.reading import Reading
@@ -23,12 +24,16 @@ class Purse:
     claimed: Claimed
 
     def worst(self, wanted: Wanted, endpoint: Endpoint) -> prices.Worst:
-        """What a request may cost at most."""
-        if wanted.max_output == 0:  # nothing is generated
-            cost = prices.cost_of(wanted.model, wanted.tokens_in, 0)
-            return prices.Worst(wanted.tokens_in, cost)
-        longest = wanted.max_output or endpoint.max_output
-        return prices.reserve_for(wanted.model, wanted.tokens_in, longest)
+        """What a request may cost at most. Without a price table that can be read nothing is sent."""
+        longest = endpoint.max_output if wanted.max_output is None else wanted.max_output
+        try:
+            return prices.reserve_for(wanted.model, wanted.tokens_in, longest)
+        except prices.PricesError as error:
+            raise EffectBlocked(
+                f"no model is asked by step {self.claimed.step_key!r}: {error} Correct the table, then `onward runs "
+                f"resume {self.claimed.run_id}` goes on from this step",
+                reason=BlockReason.BUDGET_EXCEEDED,
+            ) from error
 
     def charge_lost(self) -> None:
         """Charge what earlier attempts had set aside, before anything new is."""
@@ -81,21 +86,30 @@ def reservation(
 
 
 def cost(reading: Reading, model: str | None) -> Decimal | None:
-    """The price of an answer that says what it took."""
+    """The price of an answer that says what it took; of the model asked and the one that answered the dearer."""
     if reading.tokens is None:
         return None
-    return prices.cost_of(model or reading.model, reading.tokens_in or 0, reading.tokens_out or 0)
+    tokens = reading.tokens_in or 0, reading.tokens_out or 0
+    known = (prices.cost_of(name, *tokens) for name in (model, reading.model))
+    return max((one for one in known if one is not None), default=None)
 
 
 def charge(reading: Reading, reserved: Reservation, *, started: float) -> Charge:
-    """What an answer did cost: all that was set aside when it does not say."""
+    """What an answer did cost: at least all that was set aside when it does not say so to its end."""
     seconds = time.monotonic() - started
     if reading.tokens is None and reading.state == "failed":
         return Charge(0, Decimal(0), seconds)  # the service says that it made nothing
-    if reading.tokens is None:
-        return Charge(reserved.tokens, reserved.cost, seconds)
-    known = cost(reading, reserved.model)  # a table that has lost its price since is no discount
-    return Charge(reading.tokens, reserved.cost if known is None else known, seconds)
+    tokens, known = reading.tokens or 0, cost(reading, reserved.model)
+    if _says_all(reading):  # a table that has lost its price since is no discount
+        return Charge(tokens, reserved.cost if known is None else known, seconds)
+    dearer = max((one for one in (known, reserved.cost) if one is not None), default=None)
+    return Charge(max(tokens, reserved.tokens), dearer, seconds)
+
+
+def _says_all(reading: Reading) -> bool:
+    """Streams count as they go: one that broke has told of a part only."""
+    has_both = reading.tokens_in is not None and reading.tokens_out is not None
+    return has_both and reading.state not in ("cut", "malformed")
 
 
 def place_in_line(endpoint: Endpoint, *, tokens: int, at_most: float) -> float:

@@ -1,5 +1,6 @@
 """Answers of OpenAI's interfaces and of all that are compatible with them."""
 
+from dataclasses import replace
 from typing import Any
 
 from tasks.recorder import sse
@@ -116,7 +117,8 @@ def embeddings(answer: dict[str, Any]) -> Reading:
     if not isinstance(answer.get("data"), list):
         return Reading("malformed", detail="there is no data in it")
     whole = bool(answer["data"]) and all(one.get("embedding") for one in dicts(answer["data"]))
-    return _with_usage(Reading("complete" if whole else "empty"), answer)
+    reading = _with_usage(Reading("complete" if whole else "empty"), answer)
+    return reading if reading.tokens is None else replace(reading, tokens_out=reading.tokens_out or 0)
 
 
 def _with_usage(reading: Reading, answer: dict[str, Any]) -> Reading:
@@ -124,6 +126,8 @@ def _with_usage(reading: Reading, answer: dict[str, Any]) -> Reading:
     usage = fields(answer.get("usage"))
     tokens_in = count(usage.get("prompt_tokens", usage.get("input_tokens")))
     tokens_out = count(usage.get("completion_tokens", usage.get("output_tokens")))
+    if tokens_out is not None and (total := count(usage.get("total_tokens"))) is not None:
+        tokens_out = max(tokens_out, total - (tokens_in or 0))  # some count their thinking there only
     return Reading(
         reading.state,
         model=text(answer.get("model")) or reading.model,

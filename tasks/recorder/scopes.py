@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from contextvars import Context, ContextVar, copy_context
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from models.ids import check_identifier
@@ -106,6 +106,16 @@ def named(numbering: Numbering, name: str, *, what: str) -> Iterator[None]:
         yield
     finally:
         _scope.reset(token)
+
+
+def across_threads() -> None:
+    """The scope that this code has just entered belongs to one thing, whichever thread of a pool goes on with it.
+
+    For an adapter that knows so: its framework runs the thing on one thread at a time.
+    """
+    scope = _scope.get()
+    if scope is not None:
+        _scope.set(replace(scope, of_task=True))
 
 
 @contextmanager

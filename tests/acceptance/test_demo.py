@@ -59,8 +59,8 @@ def test_an_answer_on_record_is_given_again_and_not_paid_for_twice(tmp_path: Pat
         "by the server's count"
     )
     assert (found["llm_calls_replayed"], found["llm_calls_asked_again"]) == (1, 0)
-    assert 0 < found["tokens_replayed"] < found["tokens"]
-    assert 0 < float(found["cost_replayed"]) < float(found["cost"])
+    assert 0 < found["tokens_saved"] < found["tokens"]
+    assert 0 < float(found["cost_saved"]) < float(found["cost"])
 
 
 @pytest.mark.timeout(240)

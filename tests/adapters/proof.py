@@ -9,6 +9,7 @@ from tests.adapters.killing import AFTER, CALLS, recorded
 from tests.support.models import Answer, ModelService, models_service
 from tests.support.world import World
 
+TICKETS = "ab"  #: two at once
 ANSWER = "We are looking for it, and have opened a ticket."
 
 
@@ -33,14 +34,18 @@ class Desk:
         calls = self.models.calls(order)
         assert [call.outcome for call in calls] == ["answered"] * CALLS
         assert all("sk-of-" in call.headers for call in calls)
-        assert self.world.fx.effects(order) == 1
-        assert self.world.fx.calls(order) == 1
+        for ticket in TICKETS:
+            assert self.world.fx.effects(f"{order}{ticket}") == 1
+            assert self.world.fx.calls(f"{order}{ticket}") == 1
 
     def _script(self, order: str) -> None:
-        looks = tuple({"name": "look_up", "arguments": {"order": f"{order}{n}"}} for n in "ab")
-        ticket = {"name": "desk_open_ticket", "arguments": {"order": order, "text": "lost"}}
+        looks = tuple({"name": "look_up", "arguments": {"order": f"{order}{n}"}} for n in TICKETS)
+        tickets = tuple(
+            {"name": "desk_open_ticket", "arguments": {"order": f"{order}{n}", "text": "lost 丢失"}}
+            for n in TICKETS
+        )
         self.models.script(
-            order, Answer(tool_calls=looks), Answer(tool_calls=(ticket,)), Answer(text=ANSWER)
+            order, Answer(tool_calls=looks), Answer(tool_calls=tickets), Answer(text=ANSWER)
         )
 
 

@@ -1,4 +1,5 @@
-"""Three model calls a document, all in one step. Two documents can be watched, and five ways to die are named."""
+"""Three model calls a document, all in one step or each in its own. Two documents can be watched, and five ways to
+die are named."""
 
 from typing import Any
 
@@ -17,10 +18,10 @@ class Finding(BaseModel):
     answer: str
 
 
-def _review(ctx: Context, pages: Pages) -> Pages:
+def _review(ctx: Context, pages: Pages, *questions: str) -> Pages:
     note(ctx)
     found = dict(pages)
-    for question in QUESTIONS:
+    for question in questions or QUESTIONS:
         asked = f"doc-{pages['number']:03d}-{question}"
         finding: Finding = ctx.llm.ask(Finding, asked)
         found[question] = finding.answer
@@ -45,6 +46,31 @@ def review_of_90(ctx: Context, pages: Pages) -> Pages:
 @step(kind="llm")
 def review_of_120(ctx: Context, pages: Pages) -> Pages:
     return _review(ctx, pages)
+
+
+@step(kind="llm")
+def summary(ctx: Context, pages: Pages) -> Pages:
+    return _review(ctx, pages, "summary")
+
+
+@step(kind="llm")
+def risks(ctx: Context, pages: Pages) -> Pages:
+    return _review(ctx, pages, "risks")
+
+
+@step(kind="llm")
+def risks_of_90(ctx: Context, pages: Pages) -> Pages:
+    return _review(ctx, pages, "risks")
+
+
+@step(kind="llm")
+def risks_of_120(ctx: Context, pages: Pages) -> Pages:
+    return _review(ctx, pages, "risks")
+
+
+@step(kind="llm")
+def duties(ctx: Context, pages: Pages) -> Pages:
+    return _review(ctx, pages, "duties")
 
 
 @step
@@ -86,6 +112,12 @@ _DYING = {
 @workflow("documents", version="1")
 def documents(number: int) -> Canvas:
     return read.s(number) | _WATCHED.get(number, review).s() | conclude.s()
+
+
+@workflow("documents-by-steps", version="1")
+def documents_by_steps(number: int) -> Canvas:
+    second = {90: risks_of_90, 120: risks_of_120}.get(number, risks)
+    return read.s(number) | summary.s() | second.s() | duties.s() | conclude.s()
 
 
 @workflow("dying", version="1")

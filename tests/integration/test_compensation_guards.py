@@ -180,7 +180,7 @@ def test_what_was_undone_is_not_there_to_be_built_upon(journal: Journal) -> None
     doing = undoing.begin(run_id, start_id="start-1")
     assert doing is not None
     (target,) = undoing.to_undo(doing)
-    # `runs.send_back` refuses while it goes on, but for a request that comes at the same moment.
+    # `runs.send_back` refuses while it goes on: this is what stands behind that refusal.
     journal.make(run_id, state="pending")
     journal.look.execute("UPDATE run SET state = 'running', hold = NULL, finished_at = NULL")
     again = worker.take(run_id, "a")

@@ -47,7 +47,12 @@ def test_an_answer_is_typed_and_counted_by_run_and_step(service: Service) -> Non
     assert (stats["calls"], stats["distinct_steps"]) == (3, 2)
     assert stats["repeated"] == [{"run": "run-1", "step": "risks", "calls": 2}]
     assert stats["tokens_in"] > stats["tokens_out"] > 0
-    assert service.get("/calls?run=run-1")["calls"][0]["step"] == "obligations"
+    first, second = service.get("/calls?run=run-1")["calls"]
+    assert (first["step"], first["calls"], second["calls"]) == ("obligations", 1, 2)
+    answers = [*first["answers"], *second["answers"]]
+    assert len({one["id"] for one in answers}) == 3
+    assert sum(one["tokens_in"] for one in answers) == stats["tokens_in"]
+    assert service.get("/calls?run=run-2")["calls"] == []
 
 
 def test_labels_are_sent_only_when_asked_for(
@@ -132,5 +137,5 @@ def test_an_unknown_response_format_is_named(
         assert ask().obligations
     monkeypatch.setenv("ONWARD_LLM_RESPONSE_FORMAT", "yaml")
     settings.cache_clear()
-    with pytest.raises(ValidationError, match="yaml"):
+    with pytest.raises(ValidationError, match="llm_response_format"):
         ask()

@@ -59,6 +59,7 @@ def test_a_setting_that_cannot_be_is_named() -> None:
     sentence, code = explain(raised.value) or ("", 0)
     assert (code, sentence[:18]) == (2, "ONWARD_LEASE_TTL: ")
     assert "not 'soon'" in sentence
+    assert sentence.count("ONWARD_") == 1, "settings derived from it are not to blame"
 
 
 def test_a_bug_of_ours_is_not_dressed_up() -> None:

@@ -75,21 +75,19 @@ def test_the_report_says_how_each_unknown_was_settled() -> None:
     assert "proven absent, then sent again │ 1 │ 1 │ 0.8 s" in shown
 
 
-def test_the_report_says_what_was_given_again_and_what_that_saved() -> None:
+def test_the_report_says_what_was_replayed_and_what_that_saved() -> None:
     replays = Replays(calls=2, tokens=20, cost=Decimal("0.0005"), spent=Decimal("0.00775"))
-    report = replace(GOOD, replays=replays)
+    killed = replace(KILL, kind=FaultKind.ANSWERED_SIGKILL)
+    report = replace(GOOD, replays=replays, faults=(killed,))
     console = Console(file=io.StringIO(), record=True, width=120)
     show(console, report, None)
     shown = " ".join(console.export_text().split())
-    assert "given again from the record │ 2 │" in shown
+    assert "replayed from the record │ 2 │ at least 1 │ journal" in shown
     assert "of those, asked for again │ 0 │ 0 │ model server" in shown
-    assert "2 answers, 20 tokens ($0.0005)" in shown
+    assert "Saved by replaying 2 answers in the middle of a step: 20 tokens ($0.0005)" in shown
     told = report.to_json()
-    assert (told["llm_calls_replayed"], told["tokens_replayed"], told["cost_replayed"]) == (
-        2,
-        20,
-        "0.0005",
-    )
+    saved = [told[name] for name in ("llm_calls_replayed", "tokens_saved", "cost_saved")]
+    assert saved == [2, 20, "0.0005"]
 
 
 @pytest.mark.parametrize(
@@ -114,6 +112,19 @@ def test_the_report_says_what_was_given_again_and_what_that_saved() -> None:
         (
             replace(GOOD, replays=Replays(calls=1, asked_again=1)),
             "1 times for answers that were on record",
+        ),
+        (replace(GOOD, replays=Replays(never_given=1)), "none that the model server gave"),
+        (
+            replace(GOOD, faults=(replace(KILL, kind=FaultKind.ANSWERED_SIGKILL),)),
+            "no later attempt had it",
+        ),
+        (
+            replace(GOOD, earlier=({"kind": "answered_sigkill", "problem": ""},)),
+            "no later attempt had it",
+        ),
+        (
+            replace(GOOD, earlier=({"kind": "beat_sigkill", "problem": "no sweep came"},)),
+            "no sweep came",
         ),
         (replace(GOOD, doubts_open=2), "nobody knows what became of 2 filings"),
         (replace(GOOD, faults=(replace(KILL, leases_held=0),)), "hit no process"),

@@ -129,6 +129,7 @@ CREATE TABLE endpoint (
     endpoint TEXT NOT NULL,
     not_before TIMESTAMP WITH TIME ZONE,
     spread DOUBLE PRECISION DEFAULT 0 NOT NULL,
+    waiters BIGINT DEFAULT 0 NOT NULL,
     reason TEXT,
     strikes BIGINT DEFAULT 0 NOT NULL,
     since TIMESTAMP WITH TIME ZONE,
