@@ -10,6 +10,7 @@ from models.rows import NOW, Base
 
 _ZERO = text("0")
 _FALSE = text("false")
+_AMOUNTS = "tokens >= 0 AND (cost IS NULL OR cost >= 0 AND cost < 'Infinity')"
 
 
 class RecordedCallRow(Base):
@@ -138,6 +139,12 @@ class Wallet(Base):
             " AND recovery_tokens >= 0 AND recovery_cost >= 0",
             "amounts",
         ),
+        CheckConstraint(
+            "coalesce(limit_tokens, 0) >= 0 AND coalesce(limit_calls, 0) >= 0 AND coalesce(limit_attempts, 0) >= 0"
+            " AND coalesce(limit_cost, 0) >= 0 AND coalesce(limit_cost, 0) < 'Infinity'"
+            " AND coalesce(limit_seconds, 0) >= 0 AND coalesce(limit_seconds, 0) < 'Infinity'",
+            "limits",
+        ),
     )
 
 
@@ -160,7 +167,7 @@ class HoldRow(Base):
     cost: Mapped[Decimal | None] = mapped_column(Numeric)
     made_at: Mapped[datetime] = mapped_column(server_default=NOW)
 
-    __table_args__ = (CheckConstraint("tokens >= 0 AND (cost IS NULL OR cost >= 0)", "amounts"),)
+    __table_args__ = (CheckConstraint(_AMOUNTS, "amounts"),)
 
 
 class Spend(Base):
@@ -185,7 +192,7 @@ class Spend(Base):
     seconds: Mapped[float | None]
     at: Mapped[datetime] = mapped_column(server_default=NOW)
 
-    __table_args__ = (CheckConstraint("tokens >= 0 AND (cost IS NULL OR cost >= 0)", "amounts"),)
+    __table_args__ = (CheckConstraint(_AMOUNTS, "amounts"),)
 
 
 class Endpoint(Base):

@@ -26,6 +26,8 @@ _KEYS = (
     "private key", "private keys", "signing key", "encryption key", "auth key", "account key", "secret",
     "client secrets", "credential", "credentials", "authorization", "cookie", "connection string", "api token",
     "api tokens", "access token", "access tokens", "auth token", "bearer token", "refresh token",
+    "subscription key", "master key", "session key", "ssh key", "hmac key", "openai key", "anthropic key",
+    "azure key", "stripe key", "db pass", "database pass", "smtp pass", "mail pass", "redis pass", "user pass",
 )  # fmt: skip
 _TOKENS = ("token", "bearer", "jwt")
 _PASSING_TOKENS = frozenset({
@@ -62,7 +64,10 @@ _BEGINNINGS = {
     "eyJ": r"[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}",
     **dict.fromkeys(("Bearer ", "bearer "), r"(?=[\w.~+/-]*[0-9])[\w.~+/-]{16,}"),
     **dict.fromkeys(("Basic ", "basic "), r"(?=[A-Za-z0-9+/]*[0-9=])[A-Za-z0-9+/]{12,}=*"),
-    **dict.fromkeys(("Authorization: ", "authorization: "), r"(?:[A-Za-z]+ )?(?=\S*[0-9])\S{12,}"),
+    **dict.fromkeys(
+        ("Authorization: ", "authorization: "),
+        r"(?:(?:Bearer|Basic|Token) (?![{$<*\[])\S{4,}|(?:[A-Za-z]+ )?(?=\S*[0-9])\S{12,})",
+    ),
 }
 _ANYWHERE = {
     "-----BEGIN ": r"(?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-----",

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import NewType
 
 from models.errors import InvalidIdentifier
+from models.redaction import is_known
 
 RunId = NewType("RunId", str)
 StepKey = NewType("StepKey", str)
@@ -94,20 +95,27 @@ def check_identifier(field: str, value: object, *, max_length: int = 200) -> str
     """``value``, if it can name something; refused, not repaired: a repaired name is another."""
     if not isinstance(value, str):
         raise InvalidIdentifier(field, f"must be text, not {type(value).__name__}", value)
-    if not value:
-        raise InvalidIdentifier(field, "must not be empty", value)
     if len(value) > max_length:
         reason = f"has {len(value):,} characters and may have {max_length:,}"
         raise InvalidIdentifier(field, reason, value)
+    if (problem := _why_no_name(value)) is not None:
+        raise InvalidIdentifier(field, problem, value)
+    return str.__str__(value)
+
+
+def _why_no_name(value: str) -> str | None:
+    if not value:
+        return "must not be empty"
     for char in value:
         reason = _REFUSED_CATEGORIES.get(unicodedata.category(char), "")
         if reason and char not in _JOINERS:
-            raise InvalidIdentifier(field, f"{reason} (U+{ord(char):04X})", value)
+            return f"{reason} (U+{ord(char):04X})"
     if value != value.strip():
-        raise InvalidIdentifier(field, "begins or ends with white space", value)
+        return "begins or ends with white space"
     if not unicodedata.is_normalized("NFC", value):
-        raise InvalidIdentifier(field, "is not in Unicode normal form C (NFC)", value)
-    return str.__str__(value)
+        return "is not in Unicode normal form C (NFC)"
+    # rows are found by their names, so nothing is struck out of them
+    return "holds the value of a secret, and names are recorded" if is_known(value) else None
 
 
 def idempotency_key(run_id: str, step_key: str, name: str, ordinal: int | None = None) -> str:

@@ -65,6 +65,12 @@ class _Known:
             text = self._without_ends(text)
         return text
 
+    def spans(self, text: str) -> list[tuple[int, int, str]]:
+        if not any(form in text for form in self.forms):
+            return []
+        found = self._any.finditer(text)
+        return [(*one.span(), self._mark(one)) for one in found if one[0] in self.names]
+
     def _mark(self, found: "re.Match[str]") -> str:
         name = self.names.get(found[0])
         return f"[secret {name}]" if name else found[0]  # a mark that is there already
@@ -178,6 +184,11 @@ def found_in(data: bytes | str) -> str | None:
     return None if form is None else _known.names[form]
 
 
+def spans(text: str) -> list[tuple[int, int, str]]:
+    """(start, end, mark) of every value that stands in a text."""
+    return [] if _known is None else _known.spans(text)
+
+
 def longest() -> int:
     """Bytes of the longest form in which anything known is looked for: whoever looks piece by piece
     looks at so many of the piece before again."""
@@ -242,9 +253,13 @@ def _without_tail(piece: str, value: str, mark: str) -> str:
 def _forms(value: str) -> Iterator[str]:
     """Every spelling in which a value is looked for."""
     data = value.encode("utf-8", "surrogatepass")
-    written = [json.dumps(value)[1:-1]]
+    ours = json.dumps(value)[1:-1]
+    escaped = {ours, ours.replace("/", "\\/")}  # PHP's way, and Go's
+    escaped |= {re.sub("[<>&]", lambda found: f"\\u{ord(found[0]):04x}", form) for form in escaped}
+    written = list(escaped)
     for _ in range(2):  # JSON within JSON: a plan holds arguments, which may be documents
-        written.append(json.dumps(written[-1])[1:-1])
+        escaped = {json.dumps(form)[1:-1] for form in escaped}
+        written += escaped
     plain = {
         value, value.strip(), " ".join(value.split()), *written,
         json.dumps(value, ensure_ascii=False)[1:-1], repr(value)[1:-1], ascii(value)[1:-1], repr(data)[2:-1],
@@ -253,10 +268,11 @@ def _forms(value: str) -> Iterator[str]:
     yield from (form for form in plain if len(form) >= SHORTEST)
     lines = value.split() if "\n" in value else []
     yield from (line for line in lines if len(line) >= _LINE and not line.startswith("-"))
-    escaped = {quote(data, safe=""), quote(data), quote_plus(data)}
-    escaped |= {re.sub("%[0-9A-F]{2}", lambda found: found[0].lower(), form) for form in escaped}
+    urls = {quote(data, safe=""), quote(data), quote_plus(data)}
+    urls |= {quote(form, safe="") for form in urls}  # an address within an address
+    urls |= {re.sub("%[0-9A-F]{2}", lambda found: found[0].lower(), form) for form in urls}
     encoded = {data.hex(), data.hex().upper(), *_base64(data)}
-    yield from (form for form in escaped | encoded if len(form) >= _ENCODED)
+    yield from (form for form in urls | encoded if len(form) >= _ENCODED)
 
 
 def _base64(data: bytes) -> Iterator[str]:

@@ -175,6 +175,9 @@ def learn_from_environment() -> None:
     """
     listed = {name.strip() for name in settings().secrets.split(",") if name.strip()}
     given = {name: name.removeprefix(_PREFIX) for name in os.environ if name.startswith(_PREFIX)}
+    for key in re.split(r"[\s,]+", settings().encryption_key.get_secret_value()):
+        if len(key) >= redaction.SHORTEST:
+            redaction.register("ONWARD_ENCRYPTION_KEY", key)
     for variable, name in [*given.items(), *((name, name) for name in sorted(listed))]:
         value = os.environ.get(variable, "") or _from_directory(name)
         if len(value) >= redaction.SHORTEST:

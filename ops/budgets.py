@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from datetime import datetime
 from decimal import Decimal
 
 from models.journal import wallets
@@ -40,20 +41,21 @@ class Report:
 
     owner_id: str  #: a run's, or a batch's
     standing: Standing
-    payers: tuple[str, ...]  #: wallets above it: what is spent here is spent there as well
+    above: tuple[Standing, ...]  #: wallets that pay as well: what is spent here is spent there
+
+    @property
+    def payers(self) -> tuple[str, ...]:
+        return tuple(one.wallet_id for one in self.above)
 
     @property
     def lines(self) -> tuple[Line, ...]:
         """Every limit, set or not."""
-        it = self.standing
-        limits = it.limits
-        return (
-            Line("tokens", limits.tokens, it.spent_tokens, it.held_tokens, it.left_tokens),
-            Line("cost", limits.cost, it.spent_cost, it.held_cost, it.left_cost),
-            Line("calls", limits.calls, it.spent_calls, it.held_calls, it.left_calls),
-            Line("seconds", limits.seconds, it.spent_seconds, None, it.left_seconds),
-            Line("attempts", limits.attempts, None, None, None),
-        )
+        return _lines(self.standing)
+
+    @property
+    def changes(self) -> list[tuple[datetime, str, str]]:
+        """When its limits were changed, by whom, and to what and why."""
+        return wallets.raises(self.standing.wallet_id)
 
     @property
     def recovery(self) -> str | None:
@@ -69,6 +71,10 @@ class Report:
             used = line.what != "seconds" and (line.spent or line.reserved)
             if line.limit is not None or used:
                 yield f"{line.what} budget" if line.limit is not None else line.what, line.told
+        for payer in self.above:
+            for line in _lines(payer):
+                if line.limit is not None:
+                    yield f"{line.what} budget of {payer.kind} {payer.wallet_id}", line.told
         yield "recovery cost", self.recovery
 
     def as_dict(self) -> dict[str, object]:
@@ -79,6 +85,10 @@ class Report:
             "spent": {line.what: line.spent for line in self.lines if line.what != "attempts"},
             "reserved": {line.what: line.reserved for line in self.lines[:3]},
             "left": {line.what: line.left for line in self.lines if line.what != "attempts"},
+            "left_above": {
+                payer.wallet_id: {line.what: line.left for line in _lines(payer) if line.what != "attempts"}
+                for payer in self.above
+            },
             "recovery": {
                 "tokens": it.recovery_tokens, "cost": it.recovery_cost, "seconds": it.recovery_seconds,
             },
@@ -88,7 +98,18 @@ class Report:
 def of(owner_id: str) -> Report:
     """How the wallet of this run or batch stands. Raises ``UnknownRun``."""
     own, *above = chain(owner_id)
-    return Report(owner_id, own, tuple(one.wallet_id for one in above))
+    return Report(owner_id, own, tuple(above))
+
+
+def _lines(it: Standing) -> tuple[Line, ...]:
+    limits = it.limits
+    return (
+        Line("tokens", limits.tokens, it.spent_tokens, it.held_tokens, it.left_tokens),
+        Line("cost", limits.cost, it.spent_cost, it.held_cost, it.left_cost),
+        Line("calls", limits.calls, it.spent_calls, it.held_calls, it.left_calls),
+        Line("seconds", limits.seconds, it.spent_seconds, None, it.left_seconds),
+        Line("attempts", limits.attempts, None, None, None),
+    )
 
 
 def change(before: Report, limits: Limits, *, by: str, reason: str) -> Report:

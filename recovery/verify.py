@@ -4,7 +4,7 @@ For each run: every completed step has its output and the digests it was recorde
 its predecessor left; each step was planned and follows what the plan says it follows; each branch was
 claimed with tokens 1, 2, 3, ... of which each ended in exactly one way; a completed run has a result and
 nothing left in motion; its effects are settled (``verify_effects``); what is kept outside the journal is what
-was put there (``verify_artifacts``). Reads only; what is found is told to
+was put there (``verify_artifacts``); its wallet says at least what was charged (``verify_money``). Reads only; what is found is told to
 whoever asks, or filed as an event.
 """
 
@@ -17,7 +17,7 @@ from models.journal import events, evidence, workers
 from models.journal.evidence import Evidence, PlanFact, StepFact
 from models.plan import InputKind
 from models.states import RunState, StepState
-from recovery import verify_artifacts, verify_calls, verify_effects
+from recovery import verify_artifacts, verify_calls, verify_effects, verify_money
 from recovery.findings import Finding
 
 _log = logging.getLogger("onward.verify")
@@ -30,10 +30,11 @@ _SHOWN = 5
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What does not hold, and what is told beside: effects behind the results' backs, undone or not."""
+    """What does not hold, and what is told beside: effects behind the results' backs, and what recovery cost."""
 
     findings: list[Finding]
     left_over: list[str]
+    recovery: list[str]  #: what was paid twice
 
 
 def verify(run_id: str) -> list[Finding]:
@@ -44,8 +45,8 @@ def verify(run_id: str) -> list[Finding]:
 def look(run_id: str) -> Verdict:
     """``verify``, and what people want to know beside. Raises ``UnknownRun``."""
     facts, kept = verify_artifacts.look(evidence.of_run(run_id))
-    found = [*judge(facts), *kept, *verify_calls.look(run_id)]
-    return Verdict(found, verify_effects.left_over(facts))
+    found = [*judge(facts), *kept, *verify_calls.look(run_id), *verify_money.look(run_id)]
+    return Verdict(found, verify_effects.left_over(facts), verify_money.recovery_cost(run_id))
 
 
 def verify_recovered(*, limit: int = _PASS_LIMIT) -> dict[str, list[Finding]]:

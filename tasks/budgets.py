@@ -21,7 +21,7 @@ from tasks.errors import EffectBlocked
 Number = TypeVar("Number", int, float, Decimal)
 
 _WHOLE = 2**62  #: more than anybody counts, and the journal's column holds it
-_DEAREST = Decimal(1_000_000_000)
+_DEAREST, _FINEST = Decimal(1_000_000_000), Decimal("1e-12")
 
 
 class BudgetError(OnwardError):
@@ -239,8 +239,8 @@ def _check_whole(name: str, given: object, *, least: int) -> None:
 def _check_seconds(given: object) -> None:
     if given is None:
         return
-    number = isinstance(given, int | float) and not isinstance(given, bool) and math.isfinite(given)
-    if not number or given <= 0:  # type: ignore[operator]
+    number = isinstance(given, int | float) and not isinstance(given, bool)
+    if not number or not 0 < given <= _WHOLE:  # type: ignore[operator]
         raise BudgetError(f"The budget's seconds must be a number above 0, not {safe_repr(given)}.")
 
 
@@ -252,7 +252,8 @@ def _dollars(given: object) -> Decimal | None:
         cost = Decimal(str(given)) if isinstance(given, float) else Decimal(given)  # type: ignore[arg-type]
     except (InvalidOperation, TypeError, ValueError):
         cost = Decimal("nan")
-    if isinstance(given, bool) or not cost.is_finite() or not 0 <= cost <= _DEAREST:
+    meant = not isinstance(given, bool) and cost.is_finite() and 0 <= cost <= _DEAREST
+    if not meant or cost % _FINEST:
         raise BudgetError(
             f"The budget's cost must be US dollars, such as '5.00', not {safe_repr(given)}."
         )

@@ -139,7 +139,8 @@ class Context:
     def scope(self, name: str) -> AbstractContextManager[None]:
         """Requests made within are numbered by themselves, under this name.
 
-        Needed where their order among the step's others is not the same after a crash: in threads. Tasks of
+        Needed where their order among the step's others is not the same after a crash: in threads, and in
+        tasks that take their work from a queue; one name for each piece of work. Other tasks of
         ``asyncio`` have a scope each by themselves, in the order in which they are created.
         """
         return self._http.scope(name)

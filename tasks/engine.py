@@ -129,7 +129,7 @@ def _body(
     try:
         output = _output(bound, claimed, then.value if then else value, input_digest=input_digest)
     except OnwardError as error:
-        return None, refuse(error)
+        return None, refuse(error) if inputs.is_final(error) else judged(bound, claimed, error)
     except (MemoryError, SoftTimeLimitExceeded) as error:
         return None, judged(bound, claimed, error)
     return None, Succeeded(output, then)

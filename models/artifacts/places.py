@@ -6,6 +6,8 @@ of power.
 """
 
 import os
+import re
+import stat
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -18,6 +20,11 @@ from models.artifacts.packing import CHUNK
 from models.ids import new_nonce
 
 TEMPORARY: Final = "tmp"  #: the folder of files that are being written
+#: Names of files that a store writes. Anything else below its root is somebody else's, and never listed.
+_OURS: Final = re.compile(
+    rf"[0-9a-f]{{2}}/[0-9a-f]{{64}}(?:\.gz)?(?:\.sealed)?|{TEMPORARY}/[0-9a-f]{{24}}"
+)
+_FOLDER: Final = re.compile(rf"[0-9a-f]{{2}}|{TEMPORARY}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,13 +116,17 @@ class Directory:
         if not self.root.is_dir():
             return
         now = self._now()
-        for folder in sorted(path for path in self.root.iterdir() if path.is_dir()):
+        for folder in sorted(self.root.iterdir()):
+            if not _FOLDER.fullmatch(folder.name) or folder.is_symlink() or not folder.is_dir():
+                continue
             for path in sorted(folder.iterdir()):
+                name = f"{folder.name}/{path.name}"
                 try:
-                    seen = path.stat()
+                    seen = path.lstat()
                 except FileNotFoundError:
                     continue  # named, or given up, meanwhile
-                yield Entry(f"{folder.name}/{path.name}", seen.st_size, now - seen.st_mtime)
+                if _OURS.fullmatch(name) and stat.S_ISREG(seen.st_mode):
+                    yield Entry(name, seen.st_size, now - seen.st_mtime)
 
     def _now(self) -> float:
         """By the clock that stamps the files, which on a network disk is another machine's."""
@@ -188,6 +199,8 @@ class Remote:
         now = self._now()
         for path, seen in sorted(self._files.find(self._root, detail=True).items()):
             name = path[len(self._root) :].lstrip("/")
+            if not _OURS.fullmatch(name):
+                continue
             changed = self._changed(path)
             age = None if now is None or changed is None else (now - changed).total_seconds()
             yield Entry(name, int(seen["size"] or 0), age)

@@ -144,14 +144,13 @@ def seal_text(text: str) -> tuple[str, str]:
 
 def open_text(key_id: str, data: str) -> str:
     """The text that ``seal_text`` closed. Raises ``Unsealable`` or ``EncryptionProblem``."""
-    from cryptography.exceptions import InvalidTag  # noqa: PLC0415 - an extra
-
     key = keyring().key(bytes.fromhex(key_id))
     raw = b64decode(data, validate=True)
+    cipher = _cipher(key, raw[:_SALT_BYTES], b"text")  # first: it says how to get the library
+    from cryptography.exceptions import InvalidTag  # noqa: PLC0415 - an extra
+
     try:
-        opened = _cipher(key, raw[:_SALT_BYTES], b"text").decrypt(
-            _NO_NONCE, raw[_SALT_BYTES:], None
-        )
+        opened = cipher.decrypt(_NO_NONCE, raw[_SALT_BYTES:], None)
     except (InvalidTag, ValueError) as error:
         raise Unsealable("it was changed after it was encrypted") from error
     return bytes(opened).decode("utf-8", "surrogatepass")
@@ -169,8 +168,6 @@ def sealed(chunks: Iterable[bytes]) -> Iterator[bytes]:
 
 def opened(chunks: Iterable[bytes]) -> Iterator[bytes]:
     """The content of a sealed file. Raises ``Unsealable`` where it was changed, and at its end when it was cut."""
-    from cryptography.exceptions import InvalidTag  # noqa: PLC0415 - an extra
-
     rest = iter(chunks)
     header = b""
     while len(header) < _HEADER and (more := next(rest, b"")):
@@ -180,6 +177,8 @@ def opened(chunks: Iterable[bytes]) -> Iterator[bytes]:
     key_id = header[len(_MAGIC) : len(_MAGIC) + _ID_BYTES]
     salt = header[len(_MAGIC) + _ID_BYTES : _HEADER]
     cipher = _cipher(keyring().key(key_id), salt, b"file")
+    from cryptography.exceptions import InvalidTag  # noqa: PLC0415 - an extra
+
     body = framed(_behind(header[_HEADER:], rest), FRAME + _TAG_BYTES)
     for number, (frame, is_last) in enumerate(body):
         try:

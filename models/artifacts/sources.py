@@ -7,7 +7,8 @@ from typing import Any, BinaryIO, TypeAlias
 
 from models.artifacts.packing import CHUNK
 
-Content: TypeAlias = bytes | bytearray | memoryview | Path | BinaryIO | Iterable[bytes]
+Piece: TypeAlias = bytes | bytearray | memoryview
+Content: TypeAlias = Piece | Path | BinaryIO | Iterable[Piece]
 #: Looks at pieces on their way, and raises to keep them out.
 Screen: TypeAlias = Callable[[Iterator[bytes]], Iterator[bytes]]
 

@@ -65,9 +65,7 @@ class Store:
         self.url = shown_url(url)  #: for people
         self._place: Place = place_at(url)
 
-    def put(
-        self, content: Content, *, limit: int | None = None, screen: Screen = iter
-    ) -> Stored:
+    def put(self, content: Content, *, limit: int | None = None, screen: Screen = iter) -> Stored:
         """Keep content, from memory, a file or a stream, without holding it in memory.
 
         Returns when it is whole and durable under its digest. Raises ``ArtifactTooLarge`` (nothing is

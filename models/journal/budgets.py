@@ -1,6 +1,7 @@
 """The budgets that submissions name: opened with their run or batch, and held against what is there already."""
 
 from dataclasses import asdict
+from decimal import Decimal
 from typing import LiteralString
 
 from models import database
@@ -38,9 +39,36 @@ SELECT 1 FROM made"""
 
 _HAS: LiteralString = """
 SELECT limit_tokens, limit_cost, limit_calls, limit_seconds, limit_attempts, EXISTS (
-    SELECT 1 FROM run r JOIN event e ON e.run_id = r.run_id
-    WHERE (r.run_id = %(owner_id)s OR r.batch_id = %(owner_id)s) AND e.kind = 'budget_raised')
+    SELECT 1 FROM event WHERE run_id = %(owner_id)s AND kind = 'budget_raised')
 FROM wallet WHERE wallet_id = %(owner_id)s"""
+
+#: What was charged and set aside for a run, beside what its wallet says of it and of whatever else it pays for.
+_BOOKS: LiteralString = """
+SELECT w.wallet_id, s.tokens, w.spent_tokens, s.cost, w.spent_cost, s.lost, w.recovery_tokens, h.tokens,
+       w.held_tokens, h.cost, w.held_cost
+FROM run r JOIN wallet w ON w.wallet_id = r.wallet_id,
+LATERAL (
+    SELECT coalesce(sum(tokens), 0) AS tokens, coalesce(sum(cost), 0) AS cost,
+           coalesce(sum(tokens) FILTER (WHERE recovery), 0) AS lost FROM spend WHERE run_id = r.run_id) s,
+LATERAL (
+    SELECT coalesce(sum(tokens), 0) AS tokens, coalesce(sum(cost), 0) AS cost FROM hold WHERE run_id = r.run_id) h
+WHERE r.run_id = %(run_id)s"""
+_BOOKED = (
+    "tokens spent",
+    "USD spent",
+    "tokens lost to recovery",
+    "tokens reserved",
+    "USD reserved",
+)
+
+
+def short_books(run_id: str) -> list[tuple[str, str, Decimal, Decimal]]:
+    """Where a run's wallet says less than was charged or set aside: wallet, what, what it says, what it should."""
+    row = database.fetch_one(_BOOKS, {"run_id": run_id})
+    if row is None:
+        return []
+    booked = zip(_BOOKED, row[1::2], row[2::2], strict=True)
+    return [(row[0], what, says, true) for what, true, says in booked if says < true]
 
 
 def params(budget: Limits | None) -> dict[str, object]:

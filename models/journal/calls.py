@@ -9,6 +9,8 @@ What is written is guarded on the claim: a displaced owner's answer is not recor
 what recovery cost.
 """
 
+from collections.abc import Callable
+
 from models import database
 from models.artifacts.payloads import load, offload
 from models.digests import digest_text
@@ -87,6 +89,16 @@ def record(
         f"Step {claimed.step_key!r} of run {claimed.run_id} already has another answer on record at position "
         f"{call.place.position} of scope {call.place.scope!r}: two calls went by the same place."
     )
+
+
+def put_off(claimed: Holder, reservation: Reservation, pause: Callable[[], float]) -> float:
+    """Give back what was set aside for a request that was sent away, and have its endpoint left alone: one commit.
+
+    Whoever is killed in between would otherwise ask before the time, or pay for what cost nothing.
+    """
+    with database.transaction():
+        wallets.release(claimed, reservation)
+        return pause()
 
 
 def judge(claimed: Holder, place: Place, *, verdict: Verdict, reason: str | None = None) -> None:

@@ -3,14 +3,26 @@
 One row an endpoint. Who waits longer than a moment gives its step back: no worker, no lease, no attempt.
 """
 
+from datetime import datetime
 from typing import LiteralString
 
 from models import database
 from models.journal.call_values import EndpointStanding
 
 LONGEST_STRIKE = 60.0  #: seconds
-STRIKE_SPREAD = 0.25  #: of a strike's pause, over which those who waited come back
+STRIKE_SPREAD = 60.0  #: seconds over which a crowd comes back after a failure
 _BURST = 1.0  #: seconds; so much of the allowance may leave at once, at least one request
+
+#: Seconds until a caller comes back. Multiples of the golden ratio lie evenly however many there are, where random
+#: instants gather: of 100 who wait, some second would have a tenth. They are spread over a quarter of the pause, and
+#: over ten seconds for each of them up to ``spread``, so a few wait for little and a crowd is no crowd again.
+#: The pause's own microseconds are where the row of instants begins.
+_WAIT: LiteralString = """
+    extract(epoch FROM not_before - onward_now())::float8
+    + mod(waiters * 0.6180339887498949 + extract(microseconds FROM not_before) / 1e6, 1)::float8
+    * least(spread, greatest(0.25 * extract(epoch FROM not_before - onward_now())::float8, 10 * (waiters - 1)))"""
+
+_JOINED: LiteralString = "CASE WHEN e.not_before > onward_now() THEN e.waiters + 1 ELSE 1 END"
 
 
 def pause(endpoint: str, *, seconds: float, spread: float, reason: str) -> float:
@@ -19,19 +31,39 @@ def pause(endpoint: str, *, seconds: float, spread: float, reason: str) -> float
     A pause is never cut short by a shorter one.
     """
     row = database.fetch_one(
-        """
-        INSERT INTO endpoint AS e (endpoint, not_before, spread, reason, since)
-        VALUES (%(endpoint)s, onward_now() + make_interval(secs => %(seconds)s), %(spread)s, %(reason)s,
+        f"""
+        INSERT INTO endpoint AS e (endpoint, not_before, spread, waiters, reason, since)
+        VALUES (%(endpoint)s, onward_now() + make_interval(secs => %(seconds)s), %(spread)s, 1, %(reason)s,
                 onward_now())
         ON CONFLICT (endpoint) DO UPDATE SET
             not_before = greatest(e.not_before, excluded.not_before),
             spread = CASE WHEN e.not_before > excluded.not_before THEN e.spread ELSE excluded.spread END,
+            waiters = {_JOINED},
             reason = CASE WHEN e.not_before > excluded.not_before THEN e.reason ELSE excluded.reason END,
             since = coalesce(e.since, excluded.since)
-        RETURNING extract(epoch FROM not_before - onward_now())::float8 + random() * spread""",
+        RETURNING {_WAIT}""",
         {"endpoint": endpoint, "seconds": seconds, "spread": spread, "reason": reason},
     )
     return max(0.0, float(row[0])) if row else seconds
+
+
+def join(endpoint: str) -> float:
+    """Wait with the others for a pause to end: seconds until this caller's own instant. 0: there is none."""
+    row = database.fetch_one(
+        f"UPDATE endpoint e SET waiters = e.waiters + 1"
+        f" WHERE endpoint = %(endpoint)s AND not_before > onward_now() RETURNING {_WAIT}",
+        {"endpoint": endpoint},
+    )
+    return max(0.0, float(row[0])) if row else 0.0
+
+
+def time_until(instant: datetime) -> float:
+    """Seconds from now, by the journal's clock, to an instant that another clock has named; below 0: it is over."""
+    row = database.fetch_one(
+        "SELECT extract(epoch FROM %(instant)s::timestamptz - onward_now())::float8",
+        {"instant": instant},
+    )
+    return float(row[0]) if row else 0.0
 
 
 def strike(endpoint: str, *, reason: str) -> float:
@@ -40,20 +72,21 @@ def strike(endpoint: str, *, reason: str) -> float:
     Requests that were under way together fail together: while nobody may ask, no failure counts again.
     """
     row = database.fetch_one(
-        """
-        INSERT INTO endpoint AS e (endpoint, not_before, spread, reason, strikes, since)
-        VALUES (%(endpoint)s, onward_now() + interval '1 second', %(part)s, %(reason)s, 1, onward_now())
+        f"""
+        INSERT INTO endpoint AS e (endpoint, not_before, spread, waiters, reason, strikes, since)
+        VALUES (%(endpoint)s, onward_now() + interval '1 second', %(spread)s, 1, %(reason)s, 1, onward_now())
         ON CONFLICT (endpoint) DO UPDATE SET (not_before, spread, strikes, reason) = (
-            SELECT onward_now() + make_interval(secs => p.seconds), p.seconds * %(part)s, e.strikes + 1,
-                   excluded.reason
-            FROM (SELECT least(%(longest)s::float8, 2 ^ least(e.strikes, 16)) AS seconds) p
+            SELECT onward_now() + make_interval(secs => least(%(longest)s::float8, 2 ^ least(e.strikes, 16))),
+                   %(spread)s::float8, e.strikes + 1, excluded.reason
             WHERE coalesce(e.not_before <= onward_now(), true)
             UNION ALL
             SELECT e.not_before, e.spread, e.strikes, e.reason WHERE e.not_before > onward_now()
-        ), since = coalesce(e.since, onward_now())
-        RETURNING extract(epoch FROM not_before - onward_now())::float8 + random() * spread""",
-        {"endpoint": endpoint, "reason": reason, "part": STRIKE_SPREAD, "longest": LONGEST_STRIKE},
-    )
+        ), waiters = {_JOINED}, since = coalesce(e.since, onward_now())
+        RETURNING {_WAIT}""",
+        {
+            "endpoint": endpoint, "reason": reason, "spread": STRIKE_SPREAD, "longest": LONGEST_STRIKE,
+        },
+    )  # fmt: skip
     return max(0.0, float(row[0])) if row else LONGEST_STRIKE
 
 
@@ -85,10 +118,6 @@ WITH seen AS MATERIALIZED (
 )
 SELECT wait FROM waits"""
 
-_PAUSED: LiteralString = """
-SELECT extract(epoch FROM not_before - onward_now())::float8 + random() * spread
-FROM endpoint WHERE endpoint = %(endpoint)s AND not_before > onward_now()"""
-
 
 def take(
     endpoint: str, *, tokens: int, requests_per_minute: float | None,
@@ -104,8 +133,7 @@ def take(
         "amount": tokens, "at_most": at_most, "burst": _BURST,
     }  # fmt: skip
     if requests_per_minute is None and tokens_per_minute is None:
-        row = database.fetch_one(_PAUSED, params)
-        return max(0.0, float(row[0])) if row else 0.0
+        return join(endpoint)
     row = database.fetch_one(_TAKE, params)
     if row is None:
         database.fetch(

@@ -52,8 +52,8 @@ LATERAL (SELECT
         CASE k.kind WHEN 'run' THEN (SELECT r.started_at FROM run r WHERE r.run_id = k.wallet_id)
                     ELSE k.started_at END, onward_now())) END AS seconds,
     CASE WHEN k.limit_attempts IS NOT NULL THEN (
-        SELECT count(DISTINCT a.token) FROM attempt a
-        WHERE a.run_id = %(run_id)s AND a.step_key = %(step_key)s AND a.token < %(token)s
+        SELECT count(*) FROM attempt a
+        WHERE a.run_id = %(run_id)s AND a.step_key = %(step_key)s
           AND a.outcome <> 'superseded' AND coalesce(a.error_type NOT IN {POSTPONED}, true)) END AS attempts
 ) u"""
 
@@ -271,7 +271,11 @@ WHERE (r.run_id = %(wallet_id)s OR r.batch_id = %(wallet_id)s)
   AND a.outcome IN ('expired', 'died', 'interrupted') AND a.started_at IS NOT NULL
   AND coalesce(a.error_type NOT IN {POSTPONED}, true)"""
 
-#: A run's own limits are its own; the event goes to every run that the raise may help.
+RAISES: LiteralString = """
+SELECT at, actor, detail FROM event WHERE run_id = %(owner_id)s AND kind = 'budget_raised' ORDER BY event_id"""
+
+#: The event goes to every run that the raise may help, and to its owner's own history: a batch may have no run
+#: yet, and one that is over is given more as well.
 RAISE: LiteralString = """
 WITH raised AS (
     UPDATE wallet SET limit_tokens = coalesce(%(tokens)s::bigint, limit_tokens),
@@ -281,8 +285,9 @@ WITH raised AS (
     WHERE wallet_id = %(wallet_id)s RETURNING wallet_id
 ), told AS (
     INSERT INTO event (run_id, kind, detail, actor)
-    SELECT r.run_id, 'budget_raised', %(detail)s, %(by)s FROM raised, run r
-    WHERE (r.run_id = %(run_id)s OR r.batch_id = raised.wallet_id)
-      AND r.state NOT IN ('completed', 'cancelled', 'compensated')
+    SELECT o.run_id, 'budget_raised', %(detail)s, %(by)s FROM (
+        SELECT wallet_id AS run_id FROM raised UNION SELECT %(owner_id)s FROM raised
+        UNION SELECT r.run_id FROM raised JOIN run r ON r.batch_id = raised.wallet_id
+        WHERE r.state NOT IN ('completed', 'cancelled', 'compensated')) o
 )
 SELECT 1 FROM raised"""

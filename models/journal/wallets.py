@@ -9,6 +9,7 @@ next attempt and a displaced owner that comes back late may all try. Its answer 
 """
 
 from collections.abc import Sequence
+from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
@@ -182,20 +183,25 @@ def raise_limits(
     by, reason = (shorten(printable(text), limit=_MAX_PROSE) for text in (by, reason))
     with database.transaction():
         if kind == "batch":
-            database.fetch(
-                wallet_sql.OPEN_BATCH,
-                {"batch_id": wallet_id},
-            )
+            database.fetch(wallet_sql.OPEN_BATCH, {"batch_id": wallet_id})
         else:
             database.fetch(wallet_sql.OPEN_LATE, {"run_id": owner_id})
         database.fetch(
             wallet_sql.RAISE,
             _limits(named) | {
-                "wallet_id": wallet_id, "by": by, "run_id": owner_id,
+                "wallet_id": wallet_id, "by": by, "owner_id": owner_id,
                 "detail": f"{_told(named)} of {kind} {wallet_id}: {reason}",
             },
         )  # fmt: skip
     return standing(owner_id)
+
+
+def raises(owner_id: str) -> list[tuple[datetime, str, str]]:
+    """When the limits of this run or batch were changed, by whom, and to what and why; the oldest first."""
+    return [
+        (row[0], row[1], row[2])
+        for row in database.fetch(wallet_sql.RAISES, {"owner_id": owner_id})
+    ]
 
 
 def settlement(

@@ -81,4 +81,5 @@ def _show(owner_id: str, report: Report, *, changed: bool) -> None:
     )  # fmt: skip
     facts((
         ("recovery cost", report.recovery), ("paid from as well", ", ".join(report.payers)),
+        *((f"changed {at:%Y-%m-%d %H:%M:%S}Z", f"by {who}: {what}") for at, who, what in report.changes),
     ))  # fmt: skip

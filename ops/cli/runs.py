@@ -169,7 +169,7 @@ def verify_run(run: RunArgument, as_json: Json = False) -> None:
     findings = verdict.findings
 
     def show_findings() -> None:
-        for line in verdict.left_over:
+        for line in (*verdict.left_over, *verdict.recovery):
             say(line)
         for finding in findings:
             say(str(finding))
@@ -177,7 +177,7 @@ def verify_run(run: RunArgument, as_json: Json = False) -> None:
 
     answer = {
         "run_id": run_id, "verified": not findings, "findings": findings,
-        "not_asked_again": verdict.left_over,
+        "not_asked_again": verdict.left_over, "recovery": verdict.recovery,
     }  # fmt: skip
     emit(answer, as_json=as_json, show=show_findings)
     if findings:

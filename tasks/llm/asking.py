@@ -5,6 +5,7 @@ Written once, as generators that say what is to be done next (``Send``, ``Accept
 goes the same way without asking: the limit on asking holds over crashes.
 """
 
+import json
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, TypeVar
@@ -108,7 +109,7 @@ def asked(
         try:
             reply = yield from send(current)
         except AnswerIncomplete as incomplete:
-            spent += 1
+            spent += incomplete.counts
             if spent >= max_asks:
                 raise _given_up(incomplete, what, asks=spent) from incomplete
             continue
@@ -142,8 +143,8 @@ def _given_up(last: AnswerIncomplete, what: str, *, asks: int) -> AnswerIncomple
 
 def again(question: Question, reply: Reply, reason: str) -> Question:
     """The question after a rejected answer: the answer, and what is wrong with it."""
-    if reply.calls:  # said back, its tool calls would be without results
-        return question
+    if reply.calls or not reply.text.strip() or not _is_whole_text(reply):
+        return question  # said back, it would be illegal: calls without results, or nothing at all
     why: Message = {
         "role": "user",
         "content": f"This answer was not accepted: {reason}. Answer again, in full, without that mistake.",
@@ -156,6 +157,8 @@ def _judged(reply: Reply, read: Read[T]) -> tuple[T | None, str | None]:
     if taken.verdict == "rejected":
         return None, taken.reason or "it was rejected"
     try:
+        if not _is_whole_text(reply):
+            raise ValueError("it holds half a character, which no text can hold")
         return read(reply), None
     except ValueError as error:
         return None, str(error) or type(error).__name__
@@ -164,7 +167,18 @@ def _judged(reply: Reply, read: Read[T]) -> tuple[T | None, str | None]:
 def as_text(reply: Reply) -> str:
     """The text of an answer that is to be one."""
     require_no_calls(reply.calls)
+    if not reply.text.strip():
+        raise ValueError("there is no text in it")
     return reply.text
+
+
+def _is_whole_text(reply: Reply) -> bool:
+    """Whether it can be said back and written down: JSON lets a model write half of a pair of surrogates."""
+    try:
+        json.dumps(reply.message, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def require_no_calls(calls: tuple[ToolCall, ...]) -> None:

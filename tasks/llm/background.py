@@ -13,6 +13,8 @@ from tasks.llm.values import Question, Reply
 def awaited(question: Question, *, poll_every: float) -> Logic[Reply]:
     """The finished answer. Each attempt looks once, and parks while there is none."""
     begun: Reply = yield Begin(question)
+    if begun.taken.verdict == "rejected":
+        raise _dropped(begun)
     reply = begun
     if begun.status in UNFINISHED and not begun.taken.replayed:
         yield Park(poll_every, _why(begun))
@@ -21,15 +23,20 @@ def awaited(question: Question, *, poll_every: float) -> Logic[Reply]:
             reply = yield Poll(question, begun.response_id)
         except Forgotten:
             yield Reject(begun, "the provider does not know it any more")
-            raise AnswerIncomplete(
-                f"The provider has dropped answer {begun.response_id} before it was fetched; it may be billed all "
-                f"the same. Look for it more often (poll_every), or raise max_asks.",
-                state="cut",
-            ) from None
+            raise _dropped(begun) from None
         if reply.status in UNFINISHED:
             yield Park(poll_every, _why(reply))
     yield Accept(begun)
     return reply
+
+
+def _dropped(begun: Reply) -> AnswerIncomplete:
+    return AnswerIncomplete(
+        f"The provider has dropped answer {begun.response_id} before it was fetched; it may be billed all "
+        f"the same. Look for it more often (poll_every), or raise max_asks.",
+        state="cut",
+        counts=begun.taken.counts,
+    )
 
 
 def _why(reply: Reply) -> str:

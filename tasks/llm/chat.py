@@ -1,10 +1,21 @@
 """OpenAI's chat completions: requests as they are sent, answers as they are read. Pure."""
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tasks.llm.forms import in_words
-from tasks.llm.values import Message, Offer, Question, Reply, Taken, ToolCall, ToolResult
+from tasks.llm.values import (
+    UNREADABLE,
+    Message,
+    Offer,
+    Question,
+    Reply,
+    Taken,
+    ToolCall,
+    ToolResult,
+)
+from tasks.recorder.reading import dicts, fields
 
 PATH = "chat/completions"
 
@@ -29,17 +40,10 @@ def payload(question: Question) -> dict[str, Any]:
 
 def reply(answer: Mapping[str, Any], taken: Taken) -> Reply:
     """A finished completion. The recorder has refused those that are cut, empty or refusals."""
-    choices = answer.get("choices") or [{}]
-    said = choices[0].get("message") or {}
-    calls = tuple(
-        ToolCall(
-            str(call.get("id") or ""),
-            str(_of(call, "function", "name") or ""),
-            str(_of(call, "function", "arguments") or ""),
-        )
-        for call in said.get("tool_calls") or ()
-    )
-    text = said.get("content") or ""
+    choices = dicts(answer.get("choices")) or [{}]
+    said = fields(choices[0].get("message"))
+    calls = tuple(map(_call, dicts(said.get("tool_calls"))))
+    text = _text(said.get("content"))
     return Reply(
         text=text,
         calls=calls,
@@ -59,10 +63,10 @@ def gathered(chunks: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     for chunk in chunks:
         whole["id"] = chunk.get("id") or whole["id"]
         whole["model"] = chunk.get("model") or whole["model"]
-        for choice in (chunk.get("choices") or ())[:1]:
-            delta = choice.get("delta") or {}
-            text.append(delta.get("content") or "")
-            for piece in delta.get("tool_calls") or ():
+        for choice in dicts(chunk.get("choices"))[:1]:
+            delta = fields(choice.get("delta"))
+            text.append(_text(delta.get("content")))
+            for piece in dicts(delta.get("tool_calls")):
                 _add(calls, piece)
             finish = choice.get("finish_reason") or finish
     said = {"content": "".join(text), "tool_calls": [calls[index] for index in sorted(calls)]}
@@ -71,8 +75,8 @@ def gathered(chunks: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 
 def delta(event: Mapping[str, Any]) -> str:
     """The text in one event of a stream."""
-    choices = event.get("choices") or ()
-    return str(_of(choices[0], "delta", "content") or "") if choices else ""
+    choices = dicts(event.get("choices"))
+    return _text(fields(choices[0].get("delta")).get("content")) if choices else ""
 
 
 def results(found: Sequence[ToolResult]) -> list[Message]:
@@ -85,10 +89,7 @@ def results(found: Sequence[ToolResult]) -> list[Message]:
 
 def calls_in(message: Message) -> tuple[ToolCall, ...]:
     """What an assistant's message asks for."""
-    return tuple(
-        ToolCall(call["id"], call["function"]["name"], call["function"]["arguments"])
-        for call in message.get("tool_calls") or ()
-    )
+    return tuple(map(_call, dicts(message.get("tool_calls"))))
 
 
 def answered_in(message: Message) -> tuple[str, ...]:
@@ -103,7 +104,7 @@ def _assistant(text: str, calls: Sequence[ToolCall]) -> Message:
             {
                 "id": call.id,
                 "type": "function",
-                "function": {"name": call.name, "arguments": call.arguments},
+                "function": {"name": call.name, "arguments": _sendable(call.arguments)},
             }
             for call in calls
         ]
@@ -133,16 +134,44 @@ def _tool(offer: Offer) -> dict[str, Any]:
 
 def _add(calls: dict[int, dict[str, Any]], piece: Mapping[str, Any]) -> None:
     """One piece of one of the tool calls that a stream interleaves."""
-    whole = calls.setdefault(
-        int(piece.get("index") or 0), {"id": "", "function": {"name": "", "arguments": ""}}
-    )
+    index = piece.get("index")
+    number = index if isinstance(index, int) else 0
+    whole = calls.setdefault(number, {"id": "", "function": {"name": "", "arguments": ""}})
     whole["id"] = piece.get("id") or whole["id"]
-    function = piece.get("function") or {}
+    function = fields(piece.get("function"))
     whole["function"]["name"] = function.get("name") or whole["function"]["name"]
-    whole["function"]["arguments"] += function.get("arguments") or ""
+    whole["function"]["arguments"] += _arguments(function.get("arguments"))
 
 
-def _of(value: Any, *path: str) -> Any:
-    for name in path:
-        value = value.get(name) if isinstance(value, Mapping) else None
-    return value
+def _call(given: Mapping[str, Any]) -> ToolCall:
+    function = fields(given.get("function"))
+    return ToolCall(
+        str(given.get("id") or ""),
+        str(function.get("name") or ""),
+        _arguments(function.get("arguments")),
+    )
+
+
+def _arguments(given: Any) -> str:
+    """Some services send the object itself."""
+    if isinstance(given, Mapping):
+        return json.dumps(given, ensure_ascii=False)
+    return given if isinstance(given, str) else ""
+
+
+def _sendable(arguments: str) -> str:
+    """Arguments as they may be said back: a JSON object, whatever the model wrote."""
+    try:
+        is_object = isinstance(json.loads(arguments or "{}"), dict)
+    except (ValueError, RecursionError):
+        is_object = False
+    if is_object:
+        return arguments or "{}"
+    return json.dumps({UNREADABLE: arguments}, ensure_ascii=False)
+
+
+def _text(content: Any) -> str:
+    """A content's text: some services send it in parts."""
+    if isinstance(content, list):
+        return "".join(str(part.get("text") or "") for part in dicts(content))
+    return content if isinstance(content, str) else ""

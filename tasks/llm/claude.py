@@ -5,7 +5,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tasks.llm.forms import in_words
-from tasks.llm.values import Message, Question, Reply, Taken, ToolCall, ToolResult
+from tasks.llm.values import (
+    UNREADABLE,
+    Message,
+    Question,
+    Reply,
+    Taken,
+    ToolCall,
+    ToolResult,
+)
+from tasks.recorder.reading import dicts, fields
 
 PATH = "messages"
 MAX_TOKENS = 4096  #: the interface wants a limit; ``max_tokens=`` of a call says another
@@ -37,9 +46,10 @@ def payload(question: Question) -> dict[str, Any]:
 
 def reply(answer: Mapping[str, Any], taken: Taken) -> Reply:
     """A finished message. The recorder has refused those that are cut, empty or refusals."""
-    blocks = [_without_nones(block) for block in answer.get("content") or ()]
+    blocks = [_sendable(block) for block in dicts(answer.get("content"))]
+    said = [block.get("text") for block in blocks if block.get("type") == "text"]
     return Reply(
-        text="".join(str(block.get("text") or "") for block in blocks if block["type"] == "text"),
+        text="".join(one for one in said if isinstance(one, str)),
         calls=_calls(blocks),
         message={"role": "assistant", "content": blocks},
         model=str(answer.get("model") or ""),
@@ -56,22 +66,29 @@ def gathered(events: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     for event in events:
         match event.get("type"):
             case "message_start":
-                whole = dict(event["message"])
+                whole = dict(fields(event.get("message")))
             case "content_block_start":
-                blocks[event["index"]] = dict(event["content_block"])
+                blocks[_index(event)] = dict(fields(event.get("content_block")))
             case "content_block_delta":
-                _add(blocks[event["index"]], event["delta"], written, event["index"])
+                block = blocks.setdefault(_index(event), {})
+                _add(block, fields(event.get("delta")), written, _index(event))
             case "message_delta":
-                whole |= {"stop_reason": event["delta"].get("stop_reason")}
+                whole |= {"stop_reason": fields(event.get("delta")).get("stop_reason")}
     for index, text in written.items():
         blocks[index]["input"] = _object(text)
     return whole | {"content": [blocks[index] for index in sorted(blocks)]}
 
 
+def _index(event: Mapping[str, Any]) -> int:
+    index = event.get("index")
+    return index if isinstance(index, int) else 0
+
+
 def delta(event: Mapping[str, Any]) -> str:
     """The text in one event of a stream."""
     piece = event.get("delta") if event.get("type") == "content_block_delta" else None
-    return str(piece.get("text") or "") if isinstance(piece, Mapping) else ""
+    text = fields(piece).get("text")
+    return text if isinstance(text, str) else ""
 
 
 def results(found: Sequence[ToolResult]) -> list[Message]:
@@ -93,7 +110,7 @@ def calls_in(message: Message) -> tuple[ToolCall, ...]:
     content = message.get("content")
     if message.get("role") != "assistant" or not isinstance(content, list):
         return ()
-    return _calls(content)
+    return _calls(dicts(content))
 
 
 def answered_in(message: Message) -> tuple[str, ...]:
@@ -101,7 +118,8 @@ def answered_in(message: Message) -> tuple[str, ...]:
     content = message.get("content")
     if message.get("role") != "user" or not isinstance(content, list):
         return ()
-    return tuple(str(one["tool_use_id"]) for one in content if one.get("type") == "tool_result")
+    results = [one for one in dicts(content) if one.get("type") == "tool_result"]
+    return tuple(str(one.get("tool_use_id")) for one in results)
 
 
 def _calls(blocks: Iterable[Mapping[str, Any]]) -> tuple[ToolCall, ...]:
@@ -123,22 +141,25 @@ def _add(
 ) -> None:
     match delta.get("type"):
         case "text_delta":
-            block["text"] = block.get("text", "") + delta["text"]
+            block["text"] = block.get("text", "") + str(delta.get("text") or "")
         case "input_json_delta":
-            written[index] = written.get(index, "") + delta["partial_json"]
+            written[index] = written.get(index, "") + str(delta.get("partial_json") or "")
         case "thinking_delta":
-            block["thinking"] = block.get("thinking", "") + delta["thinking"]
+            block["thinking"] = block.get("thinking", "") + str(delta.get("thinking") or "")
         case "signature_delta":
-            block["signature"] = delta["signature"]
+            block["signature"] = delta.get("signature")
 
 
 def _object(text: str) -> Any:
     try:
         return json.loads(text or "{}")
-    except ValueError:
-        return {"unreadable": text}  # no tool takes it, so that the model is told
+    except (ValueError, RecursionError):
+        return text
 
 
-def _without_nones(block: Mapping[str, Any]) -> dict[str, Any]:
-    """A block as it may be sent back: what an SDK adds to answers alone is empty."""
-    return {name: value for name, value in block.items() if value is not None}
+def _sendable(block: Mapping[str, Any]) -> dict[str, Any]:
+    """A block as it may be sent back: what stands in answers alone is empty, and an input is an object."""
+    kept = {name: value for name, value in block.items() if value is not None}
+    if kept.get("type") == "tool_use" and not isinstance(kept.setdefault("input", {}), dict):
+        kept["input"] = {UNREADABLE: kept["input"]}
+    return kept

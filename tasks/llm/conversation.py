@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from tasks.llm import chat, claude
+from tasks.llm import chat, claude, legality
 from tasks.llm.errors import TranscriptIllegal
 from tasks.llm.values import Message, Reply, ToolCall, ToolResult
 
@@ -37,13 +37,7 @@ class Conversation(BaseModel):
     @property
     def pending(self) -> tuple[ToolCall, ...]:
         """The tool calls of the last answer that have no result yet."""
-        wire = wire_of(self.provider)
-        answered: set[str] = set()
-        for message in reversed(self.messages):
-            if message.get("role") == "assistant":
-                return tuple(call for call in wire.calls_in(message) if call.id not in answered)
-            answered.update(wire.answered_in(message))
-        return ()
+        return legality.waiting(self.messages)
 
     def with_reply(self, reply: Reply, *, provider: str) -> "Conversation":
         """The model has said something."""
@@ -66,26 +60,32 @@ class Conversation(BaseModel):
                 f"The model waits for results of the calls {', '.join(wanted) or '(none)'}, and there are results "
                 f"of {', '.join(got) or '(none)'}: each call needs exactly one."
             )
-        return self.model_copy(
-            update={"messages": [*self.messages, *wire_of(self.provider).results(given)]}
-        )
+        anthropics = self.provider == "anthropic" or legality.is_anthropics(self.messages)
+        written: list[Message] = (claude if anthropics else chat).results(given)
+        return self.model_copy(update={"messages": [*self.messages, *written]})
 
     def with_user(self, text: str) -> "Conversation":
         """The user says something more."""
         self.require_settled()
         return self.model_copy(
-            update={"messages": [*self.messages, {"role": "user", "content": text}], "answer": None}
+            update={"messages": legality.with_user(self.messages, text), "answer": None}
         )
 
-    def require_settled(self) -> None:
-        """Raise ``TranscriptIllegal`` while a tool call has no result."""
+    def require_settled(self, *, by: str = "") -> None:
+        """Raise ``TranscriptIllegal`` for what no provider would take. ``by``: whose conversation it is."""
+        whose = f" by {by}" if by else ""
         if waiting := [call.id for call in self.pending]:
             raise TranscriptIllegal(
-                f"The model waits for results of {', '.join(waiting)}: nothing was sent. Settle them first, with "
-                f"ctx.llm.act(conversation, tools=...)."
+                f"The model waits for results of {', '.join(waiting)}: nothing was sent{whose}. Settle them first, "
+                f"with ctx.llm.act(conversation, tools=...)."
             )
-
-
-def wire_of(provider: str) -> Any:
-    """How a provider writes messages."""
-    return claude if provider == "anthropic" else chat
+        if problem := legality.broken(self.messages):
+            raise TranscriptIllegal(
+                f"In the conversation there is {problem}: nothing was sent{whose}, since no provider takes it. "
+                f"Messages from elsewhere need one result for each call, right after it."
+            )
+        if self.turns and self.messages[-1].get("role") == "assistant":
+            raise TranscriptIllegal(
+                f"The model has spoken last in this conversation: nothing was sent{whose}. Say something first, with "
+                f"conversation.with_user(...)."
+            )

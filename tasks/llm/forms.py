@@ -1,5 +1,6 @@
 """The shape of an answer: told to the provider, told to the model in words, held against what came."""
 
+import inspect
 import json
 import re
 from collections.abc import Callable, Mapping
@@ -8,11 +9,13 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from models.messages import one_line, path_of
+from models.messages import one_line, path_of, safe_repr
+from tasks.errors import DefinitionError
 from tasks.llm.values import Form
 
 A = TypeVar("A", bound=BaseModel)
-#: Raises ``ValueError``, or returns False or the reason as text, to reject an answer.
+#: Raises ``ValueError`` (or fails an ``assert``), or returns False, the reason or a list of reasons, to reject an
+#: answer.
 Check = Callable[[A], object]
 
 _PROBLEMS_SHOWN = 5
@@ -20,8 +23,13 @@ _NAME = re.compile(r"[^A-Za-z0-9_-]+")
 _FENCED = re.compile(r"\A```[A-Za-z]*\s*\n(.*?)\n?```\Z", re.DOTALL)
 
 
-def form_of(output: type[BaseModel]) -> Form:
+def form_of(output: Any) -> Form:
     """The form of a model's values; enforced by the provider where its schema allows that."""
+    if not (isinstance(output, type) and issubclass(output, BaseModel)):
+        raise DefinitionError(
+            f"ask takes a pydantic model for its answer, and {safe_repr(output)} is none: put it into a class of "
+            f"BaseModel, as a field, or use text(...)"
+        )
     schema = output.model_json_schema()
     strict = _closed(deepcopy(schema))
     name = _NAME.sub("_", output.__name__).strip("_")[:64] or "answer"
@@ -55,10 +63,18 @@ def verdict_of(check: Check[Any] | None, value: Any) -> str | None:
         return None
     try:
         found = check(value)
-    except ValueError as error:
+    except (ValueError, AssertionError) as error:
         return str(error) or "the check rejects it"
+    if inspect.isawaitable(found):  # it would look like a yes
+        getattr(found, "close", lambda: None)()
+        raise DefinitionError(
+            "check is awaited by nobody: give a plain function that raises ValueError, or returns False or a "
+            "reason, to reject an answer"
+        )
     if found is False:
         return "the check rejects it"
+    if isinstance(found, list | tuple | set | frozenset):
+        return "; ".join(map(str, found)) or None
     return found if isinstance(found, str) and found else None
 
 

@@ -46,6 +46,7 @@ class LLM:
     def __init__(self, ctx: Context, *, answer: AnswerWith | None = None) -> None:
         """``answer`` stands in for the models: ``Context.for_test(llm=...)``."""
         self._performer = Performer(ctx, answer)
+        self._by = f"step {ctx.step_key!r} of run {ctx.run_id}"
 
     def ask(
         self, output: type[A], prompt: str | None = None, *, check: Check[A] | None = None,
@@ -150,11 +151,15 @@ class LLM:
 
     def act(self, talk: Conversation, *, tools: Iterable[Any]) -> Conversation:
         """A result for each tool call that the last answer asks for, from the ledger or from the tool."""
-        return self._run(talking.acted(talk, bench(tools), where=f"turn-{talk.turns}"))
+        return self._run(talking.acted(talk, bench(tools), where=self._where(talk)))
 
     async def aact(self, talk: Conversation, *, tools: Iterable[Any]) -> Conversation:
         """``act``, awaited."""
-        return await self._arun(talking.acted(talk, bench(tools), where=f"turn-{talk.turns}"))
+        return await self._arun(talking.acted(talk, bench(tools), where=self._where(talk)))
+
+    def _where(self, talk: Conversation) -> str:
+        """Under which name calls are settled that wait in a conversation: two scopes may have one each."""
+        return f"turn-{talk.turns}{self._performer.scope()}"
 
     def _typed(
         self, output: type[A], prompt: str | None, *, check: Check[A] | None, max_asks: int,
@@ -164,7 +169,7 @@ class LLM:
         return asked(
             question,
             _typed_answer(output, check),
-            what=output.__name__,
+            what=f"{output.__name__} by {self._by}",
             max_asks=max_asks,
             send=send,
         )
@@ -173,7 +178,8 @@ class LLM:
         self, prompt: str | None, check: Check[Any] | None, max_asks: int, asking: Mapping[str, Any]
     ) -> Logic[str]:
         question = self._question(prompt, asking)
-        return asked(question, _text_answer(check), what="a text", max_asks=max_asks)
+        what = f"a text by {self._by}"
+        return asked(question, _text_answer(check), what=what, max_asks=max_asks)
 
     def _loop(
         self, talk: Conversation | str | Iterable[Message], tools: Iterable[Any], max_turns: int,
@@ -183,14 +189,15 @@ class LLM:
         tools_by_name = bench(tools)
         question = replace(self._question("", asking), tools=tools_by_name.offers)
         return talking.conversed(
-            begun, tools_by_name, question, max_turns=max_turns, max_asks=max_asks
-        )
+            begun, tools_by_name, question, max_turns=max_turns, max_asks=max_asks, by=self._by,
+            where=self._where(begun),
+        )  # fmt: skip
 
     def _turn(
         self, talk: Conversation, tools: Iterable[Any], max_asks: int, asking: Mapping[str, Any]
     ) -> Logic[Conversation]:
         question = replace(self._question("", asking), tools=bench(tools).offers)
-        return _first(talking.turned(talk, question, max_asks=max_asks))
+        return _first(talking.turned(talk, question, max_asks=max_asks, by=self._by))
 
     def _question(self, prompt: str | None, given: Mapping[str, Any]) -> Question:
         """What is asked, with the defaults of the settings."""
@@ -217,8 +224,8 @@ class LLM:
         if self._performer.answer is not None:
             return "model-under-test"
         raise NotConfigured(
-            "ctx.llm does not know which model to ask: set ONWARD_LLM_MODEL, or give model=... with the question; "
-            "then `onward runs retry`."
+            f"ctx.llm does not know which model {self._by} is to ask: set ONWARD_LLM_MODEL, or give model=... with "
+            f"the question; then `onward runs retry`."
         )
 
     def _run(self, logic: Logic[T]) -> T:

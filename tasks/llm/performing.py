@@ -7,6 +7,8 @@ from tasks.context import Context
 from tasks.llm.asking import Accept, Action, Begin, Invoke, Park, Poll, Reject, Send
 from tasks.llm.sdks import Sdk, park
 from tasks.llm.standing_in import AnswerWith, stand_in
+from tasks.recorder import of
+from tasks.recorder.scopes import current_path
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +17,11 @@ class Performer:
 
     ctx: Context
     answer: AnswerWith | None  #: stands in for the models
+
+    def scope(self) -> str:
+        """Where the code that asks stands among the scopes of its step."""
+        recorder = of(self.ctx)
+        return (current_path(recorder.numbering) if recorder is not None else "") or ""
 
     def perform(self, action: Action) -> Any:
         match action:

@@ -5,6 +5,7 @@ from typing import Any
 
 from tasks.llm.forms import in_words
 from tasks.llm.values import Question, Reply, Taken
+from tasks.recorder.reading import dicts
 
 UNFINISHED = frozenset({"queued", "in_progress"})
 
@@ -31,9 +32,9 @@ def reply(answer: Mapping[str, Any], taken: Taken) -> Reply:
     """A response: finished, or one to ask for again by its id."""
     text = "".join(
         str(part.get("text") or "")
-        for item in answer.get("output") or ()
+        for item in dicts(answer.get("output"))
         if item.get("type") == "message"
-        for part in item.get("content") or ()
+        for part in dicts(item.get("content"))
         if part.get("type") == "output_text"
     )
     return Reply(

@@ -18,7 +18,7 @@ from tasks.errors import CallPostponed, final_cause
 from tasks.llm import chat, claude, responses
 from tasks.llm.asking import Forgotten
 from tasks.llm.errors import NotConfigured
-from tasks.llm.events import Deltas
+from tasks.llm.events import Deltas, whole
 from tasks.llm.values import Question, Reply, Unrecorded
 from tasks.recorder import CallOptions, Told, asking, of
 
@@ -42,7 +42,7 @@ class Sdk:
                 with self.client(async_=False) as client:
                     create = _create(self.provider, client)
                     answer = create(**_arguments(create, question))
-                    if question.on_chunk is not None:
+                    if told.incoming is None and question.on_chunk is not None:
                         answer = _wire(self.provider).gathered(one.model_dump() for one in answer)
             except Exception as error:
                 raise _ours(error) from error
@@ -55,7 +55,7 @@ class Sdk:
                 async with self.client(async_=True) as client:
                     create = _create(self.provider, client)
                     answer = await create(**_arguments(create, question))
-                    if question.on_chunk is not None:
+                    if told.incoming is None and question.on_chunk is not None:
                         events = [one.model_dump() async for one in answer]
                         answer = _wire(self.provider).gathered(events)
             except Exception as error:
@@ -72,7 +72,7 @@ class Sdk:
                     answer = create(**asked)
             except Exception as error:
                 raise _ours(error) from error
-        return responses.reply(answer.model_dump(), told.incoming or Unrecorded())
+        return responses.reply(_plain(answer, told), told.incoming or Unrecorded())
 
     def poll(self, question: Question, response_id: str) -> Reply:
         """How a background answer stands."""
@@ -84,16 +84,27 @@ class Sdk:
                 if getattr(error, "status_code", None) == _NOT_FOUND:
                     raise Forgotten(response_id) from error
                 raise _ours(error) from error
-        return responses.reply(answer.model_dump(), told.incoming or Unrecorded())
+        return responses.reply(_plain(answer, told), told.incoming or Unrecorded())
 
     def client(self, *, async_: bool) -> Any:
         """The SDK's client for one question, over connections that the process keeps."""
         return _client(self.ctx, self.provider, async_=async_)
 
     def _reply(self, answer: Any, told: Told) -> Reply:
-        plain = answer if isinstance(answer, Mapping) else answer.model_dump()
-        reply: Reply = _wire(self.provider).reply(plain, told.incoming or Unrecorded())
+        wire = _wire(self.provider)
+        plain = _plain(answer, told, gathered=wire.gathered)
+        reply: Reply = wire.reply(plain, told.incoming or Unrecorded())
         return reply
+
+
+def _plain(
+    answer: Any, told: Told, *, gathered: Callable[..., dict[str, Any]] = lambda _: {}
+) -> Mapping[str, Any]:
+    """What came, as it is on record; where nothing is recorded, as the SDK has read it."""
+    if told.incoming is not None:
+        return whole(told.incoming.headers, told.incoming.body, gathered)
+    plain: Mapping[str, Any] = answer if isinstance(answer, Mapping) else answer.model_dump()
+    return plain
 
 
 def park(ctx: Context, delay: float, *, why: str) -> None:

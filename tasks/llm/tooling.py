@@ -23,7 +23,7 @@ from models.states import EffectClass
 from models.values import decode
 from tasks.binding import annotations_of
 from tasks.errors import DefinitionError
-from tasks.llm.values import Offer, ToolCall
+from tasks.llm.values import UNREADABLE, Offer, ToolCall
 from tasks.tool_base import Refused, Tool
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -98,9 +98,9 @@ class Bench:
             raise ValueError(f"there is no tool {call.name!r}; there are: {known}")
         try:
             given = json.loads(call.arguments or "{}")
-        except ValueError as error:
-            raise ValueError(f"the arguments are not JSON: {error}") from error
-        if not isinstance(given, dict):
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"the arguments are not a JSON object: {error}") from error
+        if not isinstance(given, dict) or UNREADABLE in given:
             raise ValueError("the arguments are not a JSON object")
         try:
             return tool, tool.request_type.validate(_unwrapped(tool, given))

@@ -7,6 +7,9 @@ from typing import Any, Protocol, TypeAlias
 #: A message as the provider takes it: ``{"role": "user", "content": "..."}``.
 Message: TypeAlias = dict[str, Any]
 
+#: What stands in a transcript for arguments that are no JSON object: no provider takes those back as they were.
+UNREADABLE = "unreadable_arguments"
+
 #: Gets the text of an answer while it comes. A suggestion: the answer may still be refused.
 OnChunk: TypeAlias = Callable[[str], object]
 
@@ -85,6 +88,9 @@ class Taken(Protocol):
     @property
     def counts(self) -> bool: ...
 
+    @property
+    def state(self) -> str: ...
+
     def accept(self) -> None: ...
 
     def reject(self, reason: str, /) -> None: ...
@@ -98,6 +104,7 @@ class Unrecorded:
     verdict: str | None = None
     reason: str | None = None
     counts = True
+    state = "complete"
 
     def accept(self) -> None:
         """Nobody asks for it again."""

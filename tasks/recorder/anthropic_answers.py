@@ -3,7 +3,7 @@
 from typing import Any
 
 from tasks.recorder import sse
-from tasks.recorder.reading import Reading, count, dicts, fields, problem, text
+from tasks.recorder.reading import Reading, count, dicts, fields, name, problem, text
 
 _CUT_OFF = ("max_tokens", "model_context_window_exceeded")
 _READ = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
@@ -68,8 +68,8 @@ def _with_usage(reading: Reading, message: dict[str, Any]) -> Reading:
     tokens_out = count(usage.get("output_tokens"))
     return Reading(
         reading.state,
-        model=text(message.get("model")) or reading.model,
-        response_id=text(message.get("id")) or reading.response_id,
+        model=name(message.get("model")) or reading.model,
+        response_id=name(message.get("id")) or reading.response_id,
         tokens_in=reading.tokens_in if tokens_in is None else tokens_in,
         tokens_out=reading.tokens_out if tokens_out is None else tokens_out,
         detail=reading.detail,

@@ -1,11 +1,13 @@
 """Model endpoints: base URLs that requests may be POSTed to without a tool, and how fast."""
 
+import re
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from models.settings import settings
 from tasks.errors import DefinitionError
 
+_CLIMBS = re.compile(r"/(\.|%2e){1,2}(/|$)", re.IGNORECASE)
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
@@ -62,6 +64,8 @@ def declare_endpoint(
 def endpoint_of(url: str) -> Endpoint | None:
     """The declared endpoint that a URL lies under; of several the narrowest."""
     asked = normalised(url)
+    if _CLIMBS.search(asked):
+        return None  # whoever resolves it ends somewhere else
     bases = {normalised(base): Endpoint(url=normalised(base)) for base in settings().model_urls}
     under = [base for base in {**bases, **_declared} if (asked + "/").startswith(base + "/")]
     return {**bases, **_declared}[max(under, key=len)] if under else None

@@ -17,7 +17,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from tasks.recorder import anthropic_answers, openai_answers
-from tasks.recorder.reading import Reading
+from tasks.recorder.reading import Reading, name
 from tasks.recorder.values import Arrived
 
 #: Two of these make a token at least. Of anything else, digits and Chinese among it, each byte may be one.
@@ -50,7 +50,10 @@ _PATHS = (
     (re.compile(r"(^|/)completions$"), CHAT),
     (re.compile(r"(^|/)responses$"), RESPONSES),
     (re.compile(r"(^|/)embeddings$"), EMBEDDINGS),
-    (re.compile(r"(^|/)messages$"), MESSAGES),
+    (
+        re.compile(r"^(?!.*/threads/).*(^|/)messages$"),
+        MESSAGES,
+    ),  # those of a thread are stored there
 )
 
 
@@ -72,11 +75,10 @@ class Wanted:
 def wanted(dialect: Dialect, body: bytes) -> Wanted:
     """What a request asks for."""
     asked = as_object(body)
-    model = asked.get("model")
-    limits = [limit for name in _LIMITS if (limit := _count(asked.get(name)))]
+    limits = [limit for field in _LIMITS if (limit := _count(asked.get(field)))]
     longest = min(max(limits) * _alternatives(asked), MOST) if limits else None
     return Wanted(
-        model=model if isinstance(model, str) else None,
+        model=name(asked.get("model")),
         tokens_in=_most_tokens(body) + _AROUND,
         max_output=longest if dialect.answers else 0,
         in_background=asked.get("background") is True,
@@ -92,8 +94,9 @@ def _alternatives(asked: dict[str, Any]) -> int:
     """How many answers are made, of which each may have the whole length."""
     several = max(_count(asked.get(name)) or 1 for name in ("n", "best_of"))
     prompts = asked.get("prompt")  # of legacy completions: texts, or lists of token ids
-    of_many = isinstance(prompts, list) and not any(isinstance(one, int) for one in prompts)
-    return several * max(1, len(prompts)) if of_many else several
+    if not isinstance(prompts, list) or any(isinstance(one, int) for one in prompts):
+        return several
+    return several * max(1, len(prompts))
 
 
 def read(dialect: Dialect, answer: Arrived) -> Reading:
@@ -131,6 +134,6 @@ def _json(body: bytes) -> Any:
 
 
 def _count(value: Any) -> int | None:
-    """A number above 0, also where it is written as 100.0; no more than the journal can add up."""
+    """A number above 0, also where it is written as 100.0."""
     whole = isinstance(value, int | float) and not isinstance(value, bool) and 1 <= value < math.inf
-    return min(int(value), MOST) if whole else None
+    return int(value) if whole else None

@@ -66,7 +66,8 @@ def as_bytes(text: str) -> bytes:
 
 def _canonical(body: str) -> str:
     try:
-        value = json.loads(body)
+        return json.dumps(
+            json.loads(body), ensure_ascii=True, sort_keys=True, separators=(",", ":")
+        )
     except (ValueError, RecursionError):
         return digest_text(body)
-    return json.dumps(value, ensure_ascii=True, sort_keys=True, separators=(",", ":"))

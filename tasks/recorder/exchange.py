@@ -24,6 +24,12 @@ from tasks.recorder.values import Arrived, Incoming, NoAnswer, Outgoing, Send
 
 _SHOWN = 2000  #: characters of an answer that was given up
 
+#: A gateway's word that the service itself took too long: it has worked on the request, and may bill it.
+_PERHAPS_BILLED = frozenset({504, 524})
+
+#: That an answer made in the background is not there is an answer too.
+_FORGOTTEN = frozenset({404, 410})
+
 #: A reader wants the same again after these: they say something about the moment, not about what was read.
 _PASSING = frozenset({401, 403, 407, 408, 425, 429})
 
@@ -118,8 +124,12 @@ class Exchange:
         try:
             arrived = yield Send(outgoing, self._options.on_chunk)
         except NoAnswer as lost:
+            if self._admitted.polls and not lost.of_caller:  # what is being made there is paid for
+                raise waiting.unreachable(self._rec, self._admitted.endpoint, lost) from lost.cause
             raise lost.cause from lost.cause.__cause__
         arrived = _whole(arrived)
+        if self._admitted.polls and arrived.status >= 400 and arrived.status not in _FORGOTTEN:
+            waiting.after_refusal(self._rec, self._admitted.endpoint, self._request, arrived)
         waiting.after_read(self._rec, self._admitted.endpoint, arrived)
         return self._read(place, turn, arrived, started=started)
 
@@ -129,13 +139,12 @@ class Exchange:
         """An answer to something that only reads, recorded when it says something that lasts."""
         reading = Reading("complete")
         if self._admitted.dialect is not None and arrived.status < 300:
-            reading = dialects.read(self._admitted.dialect, arrived)
-        if reading.state == "pending":
+            reading = self._pinned(dialects.read(self._admitted.dialect, arrived))
+        if reading.state == "pending" or (self._admitted.polls and arrived.status >= 400):
             turn.give_back()  # asked until it is there: how often is nobody's business
-            return unrecorded(arrived, reading)
-        passing = arrived.status in _PASSING or arrived.status >= 500
-        if passing or (self._admitted.polls and arrived.status >= 400):
-            return unrecorded(arrived, reading)
+            return unrecorded(arrived, reading, self._request)
+        if arrived.status in _PASSING or arrived.status >= 500:
+            return unrecorded(arrived, reading, self._request)
         reservation = self._rec.backgrounds.pop(reading.response_id or "", None)
         charge = money.charge(reading, reservation, started=started) if reservation else None
         return self._kept.record(
@@ -155,12 +164,14 @@ class Exchange:
         arrived = yield from self._sent(outgoing, reservation, started=started)
         self._fail(FailPoint.L2, place)
         if not 200 <= arrived.status < 300:
-            rec.purse.release(reservation)
-            waiting.after_refusal(rec, endpoint, self._request, arrived)
-            return unrecorded(arrived, Reading("failed"))
-        if troubled:
-            waiting.after_success(endpoint)
-        return self._answered(place, arrived, reservation, started=started)
+            if arrived.status in _PERHAPS_BILLED:
+                rec.purse.charge_all(reservation, started=started)
+            waiting.after_refusal(rec, endpoint, self._request, arrived, held=reservation)
+            return unrecorded(arrived, Reading("failed"), self._request)
+        incoming = self._answered(place, arrived, reservation, started=started)
+        if troubled:  # after the record: nothing comes between an answer and its being written down
+            waiting.after_success(rec, endpoint)
+        return incoming
 
     def _answered(
         self, place: Place, arrived: Arrived, reservation: Reservation, *, started: float

@@ -24,6 +24,6 @@ def _body(body: bytes) -> bytes:
         return body
     try:
         json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return fill(text).encode("utf-8")
     return fill(text, within="json").encode("utf-8")

@@ -13,6 +13,8 @@ from tasks.recorder.values import Outgoing
 _READING = frozenset({"GET", "HEAD", "OPTIONS"})
 #: POSTed because of their size; they make and change nothing.
 _COUNTING = re.compile(r"/(messages/count_tokens|responses/input_tokens)$")
+#: By these a request says that it is another than its method: services and frameworks act on what they say.
+_OVERRIDES = frozenset({"x-http-method-override", "x-http-method", "x-method-override"})
 _POLLED = re.compile(r"/responses/[^/]+$")
 
 
@@ -32,7 +34,7 @@ class Admitted:
 
 def admit(request: Outgoing, *, untracked: bool, step: str) -> Admitted:
     """What kind of request this is. Raises ``UndeclaredEffect`` for one that belongs in a tool."""
-    method, url = request.method.upper(), normalised(request.url)
+    method, url = _method(request), normalised(request.url)
     endpoint = endpoint_of(request.url)
     if method in _READING:
         polls = endpoint is not None and _POLLED.search(url) is not None and method == "GET"
@@ -46,6 +48,16 @@ def admit(request: Outgoing, *, untracked: bool, step: str) -> Admitted:
     if untracked:
         return Admitted("untracked", endpoint or Endpoint(url=origin(url)))
     raise UndeclaredEffect(_refusal(method, url, endpoint, step))
+
+
+def _method(request: Outgoing) -> str:
+    """What the request is to whoever acts on it."""
+    for field, value in request.headers:
+        if field.lower() in _OVERRIDES:
+            return value.strip().upper()
+        if field.lower() == "upgrade":
+            return f"UPGRADE {value.strip().upper()}"  # what goes over it afterwards nobody sees
+    return request.method.upper()
 
 
 def _refusal(method: str, url: str, endpoint: Endpoint | None, step: str) -> str:

@@ -4,14 +4,16 @@ import json
 import time
 from typing import Any
 
+from models.artifacts.errors import ArtifactUnavailable
 from models.failpoints import FailPoint, failpoint
 from models.journal import calls
 from models.journal.call_values import Charge, NewCall, Place, RecordedCall, Reservation
-from tasks.recorder import dialects, digests, money
+from tasks import patience
+from tasks.recorder import dialects, digests, money, spread
 from tasks.recorder.comparing import difference
 from tasks.recorder.guard import Admitted
 from tasks.recorder.options import CallOptions, Freshness
-from tasks.recorder.reading import Reading
+from tasks.recorder.reading import Reading, name
 from tasks.recorder.recorder import Recorder
 from tasks.recorder.values import Arrived, Headers, Incoming, Outgoing
 
@@ -91,10 +93,9 @@ class Keeping:
         charge: Charge | None = None,
     ) -> Incoming:
         """Write an answer down, and settle what was set aside for it; the answer as it is given from now on."""
-        headers = self._rec.redact(json.dumps(_kept(arrived), ensure_ascii=True))
-        answer = self._rec.redact(digests.as_text(arrived.body))
-        asked = dialects.as_object(self._request.body).get("model")
-        model = asked if isinstance(asked, str) else None
+        headers = self._rec.redact(json.dumps(_kept(arrived, self._request), ensure_ascii=True))
+        answer = spread.redact(digests.as_text(arrived.body))
+        model = name(dialects.as_object(self._request.body).get("model"))
         call = NewCall(
             place=place, kind="model" if self._admitted.kind == "model" else "read", digest=self.digest,
             method=self._request.method.upper(), url=self._url, endpoint=self._admitted.endpoint.url,
@@ -104,10 +105,13 @@ class Keeping:
             cost=money.cost(reading, model), started_at_ago=time.monotonic() - started,
         )  # fmt: skip
         claimed, worker = self._rec.claimed, self._rec.sender.worker
-        self._rec.written(
-            lambda: calls.record(
-                claimed, call, worker=worker, reservation=reservation, charge=charge
-            )
+        patience.persistent(  # a large answer goes to the artifact store, which may be away as well
+            lambda: self._rec.written(
+                lambda: calls.record(
+                    claimed, call, worker=worker, reservation=reservation, charge=charge
+                )
+            ),
+            ArtifactUnavailable,
         )
         failpoint(FailPoint.L3, claimed.step_name, f"{place.scope}:{place.position}")
         return Incoming(
@@ -121,17 +125,19 @@ class Keeping:
             self._rec.judge(incoming.place, verdict=verdict, reason=reason)
 
 
-def unrecorded(arrived: Arrived, reading: Reading) -> Incoming:
+def unrecorded(arrived: Arrived, reading: Reading, request: Outgoing) -> Incoming:
     """An answer that a later attempt will ask for again."""
     return Incoming(
-        status=arrived.status, headers=_kept(arrived), body=arrived.body, state=reading.state,
+        status=arrived.status, headers=_kept(arrived, request), body=arrived.body, state=reading.state,
         model=reading.model,
     )  # fmt: skip
 
 
-def _kept(arrived: Arrived) -> Headers:
-    return tuple((name, value) for name, value in arrived.headers if name.lower() not in _DROPPED)
+def _kept(arrived: Arrived, request: Outgoing) -> Headers:
+    # How long something is, is what HEAD asks for; elsewhere a body without its encoding has another length.
+    dropped = _DROPPED - {"content-length"} if request.method.upper() == "HEAD" else _DROPPED
+    return tuple((field, value) for field, value in arrived.headers if field.lower() not in dropped)
 
 
 def _headers(text: str) -> Headers:
-    return tuple((str(name), str(value)) for name, value in json.loads(text))
+    return tuple((str(field), str(value)) for field, value in json.loads(text))

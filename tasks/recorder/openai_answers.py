@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from tasks.recorder import sse
-from tasks.recorder.reading import Reading, count, dicts, fields, problem, text, worst
+from tasks.recorder.reading import Reading, count, dicts, fields, name, problem, text, worst
 
 _CUT_OFF, _FILTERED = "length", "content_filter"
 
@@ -118,7 +118,9 @@ def embeddings(answer: dict[str, Any]) -> Reading:
         return Reading("malformed", detail="there is no data in it")
     whole = bool(answer["data"]) and all(one.get("embedding") for one in dicts(answer["data"]))
     reading = _with_usage(Reading("complete" if whole else "empty"), answer)
-    return reading if reading.tokens is None else replace(reading, tokens_out=reading.tokens_out or 0)
+    return (
+        reading if reading.tokens is None else replace(reading, tokens_out=reading.tokens_out or 0)
+    )
 
 
 def _with_usage(reading: Reading, answer: dict[str, Any]) -> Reading:
@@ -127,11 +129,13 @@ def _with_usage(reading: Reading, answer: dict[str, Any]) -> Reading:
     tokens_in = count(usage.get("prompt_tokens", usage.get("input_tokens")))
     tokens_out = count(usage.get("completion_tokens", usage.get("output_tokens")))
     if tokens_out is not None and (total := count(usage.get("total_tokens"))) is not None:
-        tokens_out = max(tokens_out, total - (tokens_in or 0))  # some count their thinking there only
+        tokens_out = max(
+            tokens_out, total - (tokens_in or 0)
+        )  # some count their thinking there only
     return Reading(
         reading.state,
-        model=text(answer.get("model")) or reading.model,
-        response_id=text(answer.get("id")) or reading.response_id,
+        model=name(answer.get("model")) or reading.model,
+        response_id=name(answer.get("id")) or reading.response_id,
         tokens_in=reading.tokens_in if tokens_in is None else tokens_in,
         tokens_out=reading.tokens_out if tokens_out is None else tokens_out,
         detail=reading.detail,

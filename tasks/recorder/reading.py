@@ -3,6 +3,11 @@
 from dataclasses import dataclass, replace
 from typing import Any
 
+from models.messages import printable, shorten
+
+_MOST = 10**9  #: tokens; no answer took more, whatever it says
+_NAME = 200  #: characters of the name of a model, of the id of an answer
+
 #: From whole to useless: of several alternatives the worst is the answer's.
 _ORDER = ("complete", "length", "refused", "empty", "cut", "malformed")
 
@@ -37,8 +42,15 @@ def text(value: Any) -> str | None:
     return value if isinstance(value, str) else None
 
 
+def name(value: Any) -> str | None:
+    """A model or an answer as it is written down: services may call them what no column holds."""
+    return shorten(printable(value), limit=_NAME) if isinstance(value, str) else None
+
+
 def count(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+    """A number of tokens that can be one; an answer that says anything else says nothing."""
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    return value if is_number and 0 <= value <= _MOST else None
 
 
 def dicts(value: Any) -> list[dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, TypeAlias
 from urllib.parse import urljoin
@@ -31,9 +32,12 @@ _SECRET = re.compile(r"\[secret ([^\]]+)\]|\{\{secret:([^}]+)\}\}")
 
 @dataclass(frozen=True, slots=True)
 class Later:
-    """Nobody is to ask again before ``seconds`` have passed; None: the service does not say how long."""
+    """Nobody is to ask again before ``seconds`` have passed; None: the service does not say how long.
 
-    seconds: float | None
+    An instant: it has named one, and not what time it has.
+    """
+
+    seconds: float | datetime | None
     reason: str
 
 
@@ -91,20 +95,27 @@ def of_read(answer: Arrived) -> Later | None:
     return None if seconds is None else Later(seconds, _told(answer))
 
 
-def asked_to_wait(answer: Arrived) -> float | None:
-    """Seconds of ``Retry-After``, which is a number or a date; the date is read by the service's own clock."""
+def asked_to_wait(answer: Arrived) -> float | datetime | None:
+    """Seconds of ``Retry-After``, which is a number or a date; the date is read by the service's own clock.
+
+    The date itself where the service does not say what time it has.
+    """
     if (fine := _number(answer.header("retry-after-ms"))) is not None:
-        return min(max(fine / 1000, _SOONEST), _LONGEST)
+        return bounded(fine / 1000)
     given = answer.header("retry-after")
     if given is None:
         return None
     if (seconds := _number(given)) is not None:
-        return min(max(seconds, _SOONEST), _LONGEST)
+        return bounded(seconds)
     until, now = _date(given), _date(answer.header("date"))
     if until is None or now is None:
-        return None
-    away: float = (until - now).total_seconds()
-    return min(max(away, _SOONEST), _LONGEST)
+        return until
+    return bounded((until - now).total_seconds())
+
+
+def bounded(seconds: float) -> float:
+    """A wait that is neither nothing nor for ever."""
+    return min(max(seconds, _SOONEST), _LONGEST)
 
 
 def names_of_secrets(headers: Headers) -> tuple[str, ...]:
@@ -121,11 +132,13 @@ def _number(given: str | None) -> float | None:
     return seconds if 0 <= seconds < float("inf") else None
 
 
-def _date(given: str | None) -> Any:
+def _date(given: str | None) -> datetime | None:
+    """An instant in any of the forms of HTTP; one without a zone is in UTC, as they all are."""
     try:
-        return parsedate_to_datetime(given or "")
-    except (ValueError, TypeError):
+        found = parsedate_to_datetime(given or "")
+    except (ValueError, TypeError, OverflowError):
         return None
+    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
 
 
 def _error_of(answer: Arrived) -> Any:

@@ -1,9 +1,10 @@
 """Which request of a step is which: its scope, and its position in it, the same in every attempt.
 
 The body has scope ``""``. A task of ``asyncio`` has one of its own below that of whoever created it, numbered in
-the order of creation: ``/0``, ``/0/2``. Where no order is the same after a crash, in plain threads, the author
-names the scope: ``with ctx.scope("left")`` is ``/name:left``. Requests of one scope come one after the other;
-otherwise nothing is sent, since two answers could change places.
+the order of creation: ``/0``, ``/0/2``. Where no order is the same after a crash, in plain threads and in tasks that
+take their work from a queue, the author names the scope: ``with ctx.scope("left")`` is ``/name:left`` in any of
+them. Requests of one scope come one after the other; otherwise nothing is sent, since two answers could change
+places.
 
 The path travels in a context variable, which tasks and ``asyncio.to_thread`` inherit, and plain threads do not.
 """
@@ -32,6 +33,7 @@ class _Use:
     under_way: bool = False
     thread: int | None = None
     task: "weakref.ref[_Task] | None" = None
+    within: str | None = None  #: path of the numbered task that has used it
 
 
 class Numbering:
@@ -67,6 +69,8 @@ class Scope:
     numbering: Numbering
     of_task: bool  #: an asyncio task's own: it may ask from threads, but for one thing at a time
     what: str = field(default="", compare=False)  #: step and run, for messages
+    base: str = ""  #: what a name within is added to: the last name, whichever task does it
+    task: str = ""  #: path of the numbered task that it is in
 
 
 _scope: ContextVar[Scope | None] = ContextVar("onward_scope", default=None)
@@ -98,9 +102,13 @@ def named(numbering: Numbering, name: str, *, what: str) -> Iterator[None]:
     """Requests made within are numbered by themselves. A thread that inherited nothing starts from the root."""
     check_identifier("name", name)
     outer = _scope.get()
-    above = outer.path if outer is not None and outer.numbering is numbering else ""
+    known = outer if outer is not None and outer.numbering is numbering else None
     step = name.replace("%", "%25").replace("/", "%2F")
-    inner = Scope(f"{above}/name:{step}", numbering, of_task=_task_now() is not None, what=what)
+    path = f"{known.base if known else ''}/name:{step}"
+    inner = Scope(
+        path, numbering, of_task=_task_now() is not None, what=what, base=path,
+        task=known.task if known else "",
+    )  # fmt: skip
     token = _scope.set(inner)
     try:
         yield
@@ -146,7 +154,7 @@ def asking(numbering: Numbering, *, what: str) -> Iterator["Turn"]:
     with numbering.lock:
         use = numbering.use(scope.path)
         _check(use, scope, task, what)
-        use.under_way, use.thread = True, threading.get_ident()
+        use.under_way, use.thread, use.within = True, threading.get_ident(), scope.task
         use.task = weakref.ref(task) if task is not None else use.task
     try:
         yield Turn(scope.path, use, numbering)
@@ -181,6 +189,12 @@ def _check(use: _Use, scope: Scope, task: "_Task | None", what: str) -> None:
         raise CallScopeNeeded(
             _needed(
                 what, "is made while another one of the same scope is under way", "which is first"
+            )
+        )
+    if use.within not in (None, scope.task):
+        raise CallScopeNeeded(
+            _needed(
+                what, f"is made in scope {scope.path!r}, as one of another task was", "their order"
             )
         )
     before = use.task() if use.task is not None else None
@@ -249,7 +263,7 @@ def _number() -> None:
     scope = _scope.get()
     if scope is not None and not _sending.get():
         path = scope.numbering.child(scope.path)
-        _scope.set(Scope(path, scope.numbering, of_task=True, what=scope.what))
+        _scope.set(replace(scope, path=path, of_task=True, task=path))
 
 
 def _task_now() -> "_Task | None":

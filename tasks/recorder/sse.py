@@ -26,7 +26,7 @@ def read(body: bytes) -> Events:
             continue
         try:
             value = json.loads(data)
-        except ValueError:
+        except (ValueError, RecursionError):
             events.malformed = True
             continue
         if isinstance(value, dict):

@@ -4,13 +4,13 @@ What takes longer than a moment gives the step back: it holds no worker, no leas
 and comes back at an instant of its own. Everybody in the cluster keeps away meanwhile.
 """
 
-import hashlib
 import time
 from collections.abc import Generator
+from datetime import datetime
 
-from models.journal import endpoints
-from models.journal.call_values import EndpointStanding
-from models.messages import one_line
+from models.journal import calls, endpoints
+from models.journal.call_values import EndpointStanding, Reservation
+from models.messages import one_line, safe_repr
 from models.states import BlockReason
 from tasks import leaving
 from tasks.asking import WAIT_IN_PLACE
@@ -23,7 +23,8 @@ from tasks.recorder.refusals import Denied, Elsewhere, Later, Withdrawn
 from tasks.recorder.values import Arrived, NoAnswer, Order, Outgoing, Wait
 
 _NAP = 0.5  #: seconds between two looks whether the worker is to leave
-_SPREAD, _SHARE = 5.0, 0.25  #: seconds, and part of a pause, over which those who waited come back
+_SPREAD = 60.0  #: seconds over which a crowd comes back
+_SHARE = 0.25  #: of a long pause, likewise
 
 
 def for_place(
@@ -50,20 +51,13 @@ def for_place(
 def _require_no_pause(recorder: Recorder, endpoint: Endpoint) -> bool:
     standing: EndpointStanding = recorder.written(lambda: endpoints.standing(endpoint.url))
     if standing.wait > 0:
-        claimed = recorder.claimed
-        own = _part_of(f"{claimed.run_id}:{claimed.step_key}:{claimed.token}") * standing.spread
+        delay = recorder.written(lambda: endpoints.join(endpoint.url))
         since = f", since {standing.since:%Y-%m-%d %H:%M:%S}Z" if standing.since else ""
         raise _postponed(
             recorder, endpoint, f"{standing.reason or 'it asked to be left alone'}{since}",
-            standing.wait + own,
+            max(delay, standing.wait),
         )  # fmt: skip
     return standing.since is not None
-
-
-def _part_of(seed: str) -> float:
-    """From 0 to 1: the same for one claim, spread evenly over many."""
-    drawn = hashlib.blake2b(seed.encode("utf-8", "surrogatepass"), digest_size=4).digest()
-    return int.from_bytes(drawn) / 0xFFFFFFFF
 
 
 def after_read(recorder: Recorder, endpoint: Endpoint, arrived: Arrived) -> None:
@@ -72,19 +66,30 @@ def after_read(recorder: Recorder, endpoint: Endpoint, arrived: Arrived) -> None
         raise _paused(recorder, endpoint, later)
 
 
-def after_success(endpoint: Endpoint) -> None:
+def after_success(recorder: Recorder, endpoint: Endpoint) -> None:
     """It answers: what was held against it is forgotten."""
-    endpoints.clear(endpoint.url)
+    recorder.written(lambda: endpoints.clear(endpoint.url))
 
 
 def after_refusal(
-    recorder: Recorder, endpoint: Endpoint, request: Outgoing, arrived: Arrived
+    recorder: Recorder,
+    endpoint: Endpoint,
+    request: Outgoing,
+    arrived: Arrived,
+    *,
+    held: Reservation | None = None,
 ) -> None:
-    """Raises what an answer without success means for the run; nothing when the body is to hear of it."""
+    """Raises what an answer without success means for the run; nothing when the body is to hear of it.
+
+    It cost nothing: what is held for it is given back.
+    """
     step = f"Step {recorder.claimed.step_key!r} of run {recorder.claimed.run_id}"
-    match refusals.of_model(arrived, request.url):
-        case Later() as later:
-            raise _paused(recorder, endpoint, later)
+    meaning = refusals.of_model(arrived, request.url)
+    if isinstance(meaning, Later):
+        raise _paused(recorder, endpoint, meaning, held=held)
+    if held is not None:
+        recorder.purse.release(held)
+    match meaning:
         case Withdrawn(reason):
             raise EffectBlocked(
                 f"{step} asks {endpoint.url} for model {_model(request)}, which it does not serve ({reason}). No other "
@@ -114,18 +119,25 @@ def unreachable(recorder: Recorder, endpoint: Endpoint, lost: NoAnswer) -> CallP
     return _paused(recorder, endpoint, Later(None, f"unreachable: {said}"))
 
 
-def _paused(recorder: Recorder, endpoint: Endpoint, later: Later) -> CallPostponed:
-    if later.seconds is None:
-        delay = recorder.written(lambda: endpoints.strike(endpoint.url, reason=later.reason))
-    else:
-        seconds = later.seconds
+def _paused(
+    recorder: Recorder, endpoint: Endpoint, later: Later, *, held: Reservation | None = None
+) -> CallPostponed:
+    def pause() -> float:
+        if later.seconds is None:
+            return endpoints.strike(endpoint.url, reason=later.reason)
+        seconds = _seconds(later.seconds)
         spread = max(_SPREAD, _SHARE * seconds)
-        delay = recorder.written(
-            lambda: endpoints.pause(
-                endpoint.url, seconds=seconds, spread=spread, reason=later.reason
-            )
-        )
+        return endpoints.pause(endpoint.url, seconds=seconds, spread=spread, reason=later.reason)
+
+    claimed = recorder.claimed
+    delay = recorder.written(lambda: calls.put_off(claimed, held, pause) if held else pause())
     return _postponed(recorder, endpoint, later.reason, float(delay))
+
+
+def _seconds(asked: float | datetime) -> float:
+    if isinstance(asked, datetime):
+        return refusals.bounded(endpoints.time_until(asked))
+    return asked
 
 
 def _postponed(recorder: Recorder, endpoint: Endpoint, why: str, delay: float) -> CallPostponed:
@@ -137,7 +149,7 @@ def _postponed(recorder: Recorder, endpoint: Endpoint, why: str, delay: float) -
 
 
 def _model(request: Outgoing) -> str:
-    return repr(as_object(request.body).get("model", "unknown"))
+    return safe_repr(as_object(request.body).get("model", "unknown"))
 
 
 def _secrets(recorder: Recorder, request: Outgoing) -> str:

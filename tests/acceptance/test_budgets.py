@@ -145,6 +145,10 @@ def test_what_recovery_cost_is_shown(here: Here) -> None:
     here.paying.world.wait_run(run_id)
     shown = here.onward("runs", "show", run_id).out
     assert f"recovery cost {tokens:,} tokens, 0.30 USD, " in " ".join(shown.split())
+    assert (
+        f"recovery cost {tokens:,} tokens, 0.30 USD and "
+        in here.onward("runs", "verify", run_id).out
+    )
     recovery = here.state(run_id)["budget"]["recovery"]
     assert (recovery["tokens"], recovery["cost"]) == (tokens, "0.30")
     assert recovery["seconds"] > 0
@@ -163,6 +167,12 @@ def test_a_batch_has_one_budget_which_is_raised_for_all(here: Here) -> None:
         shown.split()
     )
     onward("batch", "budget", "night", "--cost", "0.90", "--by", "ada")
+    assert "by ada: cost 0.90 of batch night" in onward("batches", "budget", "night").out
+    shown = " ".join(onward("runs", "show", second).out.split())
+    assert (
+        "cost budget of batch night spent 0.60 USD, reserved 0.00 USD, left 0.30 USD of 0.90 USD"
+        in shown
+    )
     onward("batch", "recover", "night", "--yes")
     here.paying.world.wait_run(second)
     assert onward("runs", "budget", second, "--json").json["paid_from"] == ["night"]

@@ -79,6 +79,11 @@ def conclude(ctx: Context, pages: Pages) -> Pages:
 
 
 @step(kind="llm")
+def dies_at_p1(ctx: Context, pages: Pages) -> Pages:
+    return _review(ctx, pages)
+
+
+@step(kind="llm")
 def dies_at_l1(ctx: Context, pages: Pages) -> Pages:
     return _review(ctx, pages)
 
@@ -105,7 +110,8 @@ def dies_at_p4(ctx: Context, pages: Pages) -> Pages:
 
 _WATCHED = {90: review_of_90, 120: review_of_120}
 _DYING = {
-    "L1": dies_at_l1, "L2": dies_at_l2, "L3": dies_at_l3, "L4": dies_at_l4, "P4": dies_at_p4,
+    "P1": dies_at_p1, "L1": dies_at_l1, "L2": dies_at_l2, "L3": dies_at_l3, "L4": dies_at_l4,
+    "P4": dies_at_p4,
 }  # fmt: skip
 
 

@@ -1,5 +1,7 @@
 """C14: a run that crashes again and again spends one budget, not a fresh one each time."""
 
+import os
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from decimal import Decimal
@@ -10,8 +12,9 @@ import pytest
 from models.journal import history, metrics, submitting, wallets
 from models.journal.call_values import Limits
 from models.settings import settings
+from tests.agents.budgeted import MOST
 from tests.support.invariants import check_invariants
-from tests.support.models import models_service
+from tests.support.models import Answer, models_service
 from tests.support.spending import PRICE, Spending, covered, of, spending
 from tests.support.waiting import wait_until
 from tests.support.world import World
@@ -203,3 +206,46 @@ def test_runs_of_one_batch_share_what_is_left(paying: Spending) -> None:
     assert sorted(ended) == ["blocked", "completed", "completed", "completed"]
     assert of("shared").spent_cost == 3 * PRICE
     assert paying.models.count("shared ") == 3
+
+
+def test_C14_a_call_under_way_has_exactly_its_price_reserved(paying: Spending) -> None:
+    """Its worker is killed while the model works: the money stays set aside, and is charged once, as it was billed."""
+    models, text = paying.models, "under way"
+    tokens = paying.script(text)
+    models.script(f"{text} #0", held(paying, text, gate="slow"))
+    run_id = paying.world.submit("spender", {"text": text}, budget=BUDGET).run_id
+    models.wait_held("slow")
+    standing = of(run_id)
+    assert (standing.held_cost, standing.held_tokens) == (Decimal("0.30"), tokens)
+    assert (standing.spent_cost, standing.left_cost) == (NOTHING, Decimal("0.70"))
+
+    os.kill(paying.world.holder(run_id), signal.SIGKILL)
+    paying.wait_blocked(run_id, "poison_step")
+    models.release("slow")
+    models.wait_idle()
+    assert models.billed(text).cost == PRICE == covered(of(run_id))
+    paying.script(f"{text} #0")
+    paying.resume(run_id)
+    paying.world.wait_run(run_id)
+    assert (of(run_id).spent_cost, of(run_id).held_cost) == (2 * PRICE, NOTHING)
+    assert models.billed(text).cost == 2 * PRICE
+    assert of(run_id).recovery_cost == PRICE
+
+
+def test_C14_a_raise_while_a_call_is_under_way_takes_nothing_from_it(paying: Spending) -> None:
+    models, text = paying.models, "raised meanwhile"
+    models.script(f"{text} #0", held(paying, text, gate="raise"))
+    given = {"text": text, "times": 2}
+    run_id = paying.world.submit("spender", given, budget={"cost": "0.30"}).run_id
+    models.wait_held("raise")
+    raised = wallets.raise_limits(run_id, by="ada", reason="in time", cost=Decimal("0.60"))
+    assert (raised.held_cost, raised.left_cost) == (PRICE, PRICE)
+    models.release("raise")
+    paying.world.wait_run(run_id)
+    assert (of(run_id).spent_cost, of(run_id).left_cost) == (2 * PRICE, NOTHING)
+
+
+def held(paying: Spending, text: str, *, gate: str) -> Answer:
+    """An answer that takes what is reserved for it, and comes once its gate is opened."""
+    tokens = paying.script(text)
+    return Answer(text="well", tokens=(tokens - MOST, MOST), hold=gate)

@@ -14,7 +14,7 @@ from tests.support.models import ModelService, models_service
 from tests.support.world import World
 
 #: Answers that were lost, by the instant of the kill: the first question's at most.
-LOST = {"L1": 0, "L2": 1, "L3": 0, "L4": 0, "P4": 0}
+LOST = {"P1": 0, "L1": 0, "L2": 1, "L3": 0, "L4": 0, "P4": 0}
 #: Whether the request was sent, and what it cost, nobody knows afterwards.
 UNDECIDED = ("L1", "L2")
 ARMED = ",".join(f"{point}:kill@dying.dies_at_{point.lower()}" for point in LOST)

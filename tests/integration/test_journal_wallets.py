@@ -340,7 +340,7 @@ def test_a_batch_gets_a_limit_later(journal: Journal) -> None:
     wallets.raise_limits(batch_id, by="ada", reason="too dear", calls=1)
     assert exceeded(two).wallet_id == batch_id
     events = journal.rows("SELECT run_id FROM event WHERE kind = 'budget_raised'")
-    assert {row["run_id"] for row in events} == {one.run_id, two.run_id}
+    assert {row["run_id"] for row in events} == {batch_id, one.run_id, two.run_id}
 
 
 def test_a_batch_without_calls_gets_a_limit(journal: Journal) -> None:

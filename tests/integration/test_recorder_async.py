@@ -14,7 +14,7 @@ from models.journal import wallets
 from models.journal.values import Claimed
 from models.settings import settings
 from tasks import Context
-from tasks.errors import EffectBlocked
+from tasks.errors import CallScopeNeeded, EffectBlocked
 from tasks.recorder import CallOptions, Freshness, asking, scopes
 from tests.support.intents import at_work
 from tests.support.journal import Journal
@@ -140,6 +140,58 @@ def test_parallel_threads_with_scopes_get_their_own_answers_again(
     with next_attempt(journal, claimed) as ctx:
         assert body(ctx) == live
     assert models.count("sample") == 8
+
+
+def test_tasks_that_take_their_work_from_a_queue_name_it(
+    journal: Journal, models: ModelService, claimed: Claimed
+) -> None:
+    """Which of them does what is another each time: a name is the same in all."""
+
+    def body(ctx: Context) -> dict[int, str]:
+        async def whole() -> dict[int, str]:
+            waiting, found = list(range(6)), {}
+            async with ctx.async_httpx_client() as client:
+
+                async def worker() -> None:
+                    while waiting:
+                        number = waiting.pop(0)
+                        with ctx.scope(f"item-{number}"):
+                            answer = await client.post(
+                                f"{models.url}/chat/completions", json=chat("sample")
+                            )
+                        found[number] = said(answer)
+
+                await asyncio.gather(*(worker() for _ in range(3)))
+            return found
+
+        answers: dict[int, str] = run(ctx, whole)
+        return answers
+
+    delays = [0.4, 0.0, 0.2, 0.0, 0.0, 0.0]
+    models.script("sample", *[Answer(text=f"{at}", delay=each) for at, each in enumerate(delays)])
+    with attempt(claimed) as ctx:
+        live = body(ctx)
+    with next_attempt(journal, claimed) as ctx:
+        assert body(ctx) == live
+        assert recorder_of(ctx).left_over() is None
+    assert models.count("sample") == 6
+
+
+def test_one_name_in_two_tasks_is_refused_however_they_follow_each_other(
+    journal: Journal, models: ModelService, claimed: Claimed
+) -> None:
+    async def member(ctx: Context, client: Any) -> str:
+        with ctx.scope("the same"):
+            return said(await client.post(f"{models.url}/chat/completions", json=chat("sample")))
+
+    async def whole(ctx: Context) -> None:
+        async with ctx.async_httpx_client() as client:
+            await asyncio.create_task(member(ctx, client))
+            await asyncio.create_task(member(ctx, client))
+
+    with attempt(claimed) as ctx, pytest.raises(CallScopeNeeded, match="'/name:the same'"):
+        run(ctx, lambda: whole(ctx))
+    assert models.count("sample") == 1
 
 
 def test_a_cancelled_request_is_paid_for_and_its_place_stays_its_own(

@@ -28,9 +28,7 @@ def server() -> Iterator[Liar]:
 
 
 @pytest.fixture
-def claimed(
-    journal: Journal, server: Liar, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Claimed]:
+def claimed(journal: Journal, server: Liar, monkeypatch: pytest.MonkeyPatch) -> Iterator[Claimed]:
     monkeypatch.setenv("ONWARD_MODEL_ENDPOINTS", server.url)
     settings.cache_clear()
     yield at_work()
@@ -41,7 +39,7 @@ def claimed(
 def ask(ctx: Context, server: Liar, text: str = "well?", **fields: Any) -> httpx2.Response:
     with ctx.httpx_client() as client:
         response: httpx2.Response = client.post(
-            f"{server.url}/chat/completions", json=chat(text, **fields)
+            f"{server.url}/chat/completions", content=json.dumps(chat(text, **fields)).encode()
         )
         return response
 
@@ -82,7 +80,9 @@ def test_odd_facts_about_a_whole_answer_do_not_lose_it(
     assert len(journal_calls.of_run(claimed.run_id)) == 1
 
 
-@pytest.mark.parametrize("text", ["价格是多少？", "\ud800 alone", "nul \0 in it", "{{secret:NOBODY}}", ""])
+@pytest.mark.parametrize(
+    "text", ["价格是多少？", "\ud800 alone", "nul \0 in it", "{{secret:NOBODY}}", ""]
+)
 def test_odd_questions_are_recorded_as_they_are(
     journal: Journal, server: Liar, claimed: Claimed, text: str
 ) -> None:
@@ -108,7 +108,6 @@ def test_a_model_name_that_nobody_can_write_down_is_asked_for_all_the_same(
 
 
 DEEP = b"[" * 200_000
-EVENTS = {"content_type": "text/event-stream"}
 
 
 @pytest.mark.parametrize(
@@ -116,8 +115,8 @@ EVENTS = {"content_type": "text/event-stream"}
     [
         answer(b""),
         answer(DEEP),
-        answer(b"data: " + DEEP + b"\n\n", **EVENTS),
-        answer(b"data: 1\n\ndata: null\n\n", **EVENTS),
+        answer(b"data: " + DEEP + b"\n\n", content_type="text/event-stream"),
+        answer(b"data: 1\n\ndata: null\n\n", content_type="text/event-stream"),
         answer(b"\0\xff\xfe not text"),
         answer(b"not gzip at all", content_encoding="gzip"),
         answer(b'{"choices": [17, null, {"message": 4}]}'),
@@ -125,7 +124,18 @@ EVENTS = {"content_type": "text/event-stream"}
         answer(whole(), content_length="100000"),
         b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n",
     ],
-    ids=["empty", "deep", "deep-event", "no-objects", "bytes", "no-gzip", "numbers", "nested", "short", "chunk"],
+    ids=[
+        "empty",
+        "deep",
+        "deep-event",
+        "no-objects",
+        "bytes",
+        "no-gzip",
+        "numbers",
+        "nested",
+        "short",
+        "chunk",
+    ],
 )
 def test_what_cannot_be_read_is_recorded_rejected_and_given_up_at_the_limit(
     journal: Journal, server: Liar, claimed: Claimed, said: bytes

@@ -19,19 +19,22 @@ WITH RECURSIVE above AS (
 ), booked AS (
     SELECT a.wallet_id, x.* FROM above a JOIN (
         SELECT wallet_id AS leaf, tokens AS held, cost AS held_cost, 1 AS holds, 0 AS spent, 0 AS spent_cost,
-               0 AS calls, 0 AS lost FROM hold
+               0 AS calls, 0 AS lost, 0 AS lost_cost FROM hold
         UNION ALL
-        SELECT wallet_id, 0, 0, 0, tokens, coalesce(cost, 0), 1, CASE WHEN recovery THEN tokens ELSE 0 END
+        SELECT wallet_id, 0, 0, 0, tokens, coalesce(cost, 0), 1, CASE WHEN recovery THEN tokens ELSE 0 END,
+               CASE WHEN recovery THEN coalesce(cost, 0) ELSE 0 END
         FROM spend) x ON x.leaf = a.leaf
 ), total AS (
     SELECT wallet_id, sum(held) AS held, sum(held_cost) AS held_cost, sum(holds) AS holds, sum(spent) AS spent,
-           sum(spent_cost) AS spent_cost, sum(calls) AS calls, sum(lost) AS lost FROM booked GROUP BY wallet_id
+           sum(spent_cost) AS spent_cost, sum(calls) AS calls, sum(lost) AS lost, sum(lost_cost) AS lost_cost
+    FROM booked GROUP BY wallet_id
 )
 SELECT w.*, t.* FROM wallet w LEFT JOIN total t ON t.wallet_id = w.wallet_id
-WHERE (w.held_tokens, w.held_cost, w.held_calls, w.spent_tokens, w.spent_cost, w.spent_calls, w.recovery_tokens)
+WHERE (w.held_tokens, w.held_cost, w.held_calls, w.spent_tokens, w.spent_cost, w.spent_calls, w.recovery_tokens,
+       w.recovery_cost)
     IS DISTINCT FROM (coalesce(t.held, 0), coalesce(t.held_cost, 0), coalesce(t.holds, 0),
                       coalesce(t.spent, 0), coalesce(t.spent_cost, 0), coalesce(t.calls, 0),
-                      coalesce(t.lost, 0))"""
+                      coalesce(t.lost, 0), coalesce(t.lost_cost, 0))"""
 
 
 def at_position(position: int, scope: str = "", generation: int = 0) -> Place:

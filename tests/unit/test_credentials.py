@@ -48,6 +48,7 @@ def path_of_refused(given: object, *allowed: str) -> str:
         "dbPassword", "passwd", "secret", "client_secret", "clientSecret", "token", "auth_token", "accessToken",
         "refresh_token", "Authorization", "authorization", "Proxy-Authorization", "aws_secret_access_key",
         "private_key", "credentials", "Cookie", "connection_string", "HTTPBearer", "GITHUB_TOKEN",
+        "OPENAI_KEY", "subscriptionKey", "SMTP_PASS", "db_pass",
     ],
 )  # fmt: skip
 def test_names_of_credentials_are_known_however_they_are_spelled(name: str) -> None:
@@ -61,7 +62,8 @@ def test_names_of_credentials_are_known_however_they_are_spelled(name: str) -> N
         "sk-proj-abcdefGHIJKL0123456789", "sk-ant-api03-abcdefghijklmnop0123456789", GITHUB,
         "github_pat_11ABCDEFG0abcdefghijklmnop", "glpat-abcdefghij0123456789", "AKIAIOSFODNN7EXAMPLE",
         "Bearer abcdef0123456789abcdef", "bearer abcdef0123456789abcdef", "Basic dXNlcjpwYXNzd29yZA==",
-        "Authorization: Token abcdefgh12345678", JWT, "xoxb-1234567890-abcdefghij", "sk_live_" + "a1" * 12,
+        "Authorization: Token abcdefgh12345678", "Authorization: Bearer CANARY-2", JWT, "xoxb-1234567890-abcdefghij",
+        "sk_live_" + "a1" * 12,
         "-----BEGIN RSA PRIVATE KEY-----\nMIIC", "-----BEGIN PRIVATE KEY-----",
         "-----BEGIN PGP PRIVATE KEY BLOCK-----", "postgresql://app:hunter22@db.internal/app", "hf_" + "Ab1" * 11,
         "https://hooks.slack.com/services/T00000000/B00000000/XXXXXXXXXXXXXXXXXXXXXXXX",
@@ -80,7 +82,9 @@ def test_values_of_credentials_are_known_wherever_they_stand(value: str) -> None
         {"tokens": 100}, {"token_count": 17}, {"max_tokens": 4096, "total_tokens": 5},
         {"token": UUID(int=5)}, {"token": str(UUID(int=5))}, {"id": str(UUID(int=5))}, {"next_page_token": "abc123xyz"},
         {"pageToken": "abc"}, {"password": ""}, {"password": None}, {"api_key": "***"}, {"api_key": "{{secret:KEY}}"},
-        {"authorization": "Bearer {{secret:KEY}}"}, {"api_key": "${KEY}"}, {"api_key": "<redacted>"},
+        {"authorization": "Bearer {{secret:KEY}}"}, {"text": "Authorization: Bearer {{secret:KEY}}"},
+        {"text": "Authorization: Bearer <your key>"}, {"boarding_pass": "B12"},
+        {"api_key": "${KEY}"}, {"api_key": "<redacted>"},
         {"api_key": "[secret KEY]"}, {"api_key": Secret("KEY")}, {"has_secret": True}, {"secret": False},
         {"password_policy": "at least twelve"}, {"api_key_name": "billing"}, {"tokens": ["the", "cat"]},
         {"idempotency_key": "order-17"}, {"key": "contract-17"}, {"public_key": "ssh-ed25519 AAAA"}, {"sort_key": "a"},

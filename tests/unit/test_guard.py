@@ -47,6 +47,16 @@ def test_what_only_reads_or_asks_a_model_may_be_sent(method: str, url: str, is_a
 
 
 @pytest.mark.parametrize(
+    "header",
+    [("X-HTTP-Method-Override", "delete"), ("x-method-override", "PUT"), ("Upgrade", "websocket")],
+)
+def test_a_request_that_only_looks_like_a_reading_one_is_refused(header: tuple[str, str]) -> None:
+    disguised = Outgoing(method="GET", url="https://example.org/a", headers=(header,))
+    with pytest.raises(UndeclaredEffect, match=header[1].upper()):
+        guard.admit(disguised, untracked=False, step="read")
+
+
+@pytest.mark.parametrize(
     ("method", "url"),
     [
         ("POST", "https://example.org/v1/chat/completions"),
@@ -56,6 +66,10 @@ def test_what_only_reads_or_asks_a_model_may_be_sent(method: str, url: str, is_a
         ("POST", "https://api.openai.com@example.org/v1/chat/completions"),
         ("POST", "https://api.openai.com/v1x/chat/completions"),
         ("POST", f"{OPENAI}/files"),
+        ("POST", f"{OPENAI}/threads/thread_1/messages"),
+        ("POST", f"{OPENAI}/../admin/chat/completions"),
+        ("POST", f"{OPENAI}/%2E%2e/admin/chat/completions"),
+        ("POST", f"{OPENAI}/messages/batches"),
         ("POST", f"{OPENAI}/responses/resp_1/cancel"),
         ("DELETE", f"{OPENAI}/responses/resp_1"),
         ("PUT", f"{OPENAI}/chat/completions"),
@@ -172,7 +186,7 @@ def http_date(seconds: float) -> str:
         ({"retry_after": "1000000"}, 86400.0),
         ({"retry_after": http_date(90), "date": http_date(0)}, 90.0),
         ({"retry_after": http_date(-5), "date": http_date(0)}, 0.05),
-        ({"retry_after": http_date(90)}, None),
+        ({"retry_after": http_date(90)}, NOW + timedelta(seconds=90)),
         ({"retry_after": "soon"}, None),
         ({"retry_after": "-1"}, None),
         ({"retry_after": "nan"}, None),
@@ -180,7 +194,7 @@ def http_date(seconds: float) -> str:
     ],
 )
 def test_retry_after_is_seconds_or_a_date_by_the_services_clock(
-    headers: dict[str, str], seconds: float | None
+    headers: dict[str, str], seconds: float | datetime | None
 ) -> None:
     assert refusals.asked_to_wait(answer(429, b"", **headers)) == seconds
 

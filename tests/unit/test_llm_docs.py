@@ -9,10 +9,12 @@ import pytest
 TEXT = (Path(__file__).parents[2] / "docs" / "llm.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```python\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE)
 IMPORTS = """
+import sqlite3
+from datetime import timedelta
 from pydantic import BaseModel
-from tasks import Context, Then, step
+from tasks import Context, Effect, Freshness, Then, Tool, step
 from tests.agents.ledgered import Place as FileReport
-TOOLS, CLAUSES = [FileReport()], []
+TOOLS, CLAUSES, REGISTRY = [FileReport()], [], ":memory:"
 """
 
 

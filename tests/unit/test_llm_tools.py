@@ -120,7 +120,7 @@ def test_what_cannot_be_called_or_is_refused_is_told_to_the_model() -> None:
         one["tool_call_id"]: one["content"] for one in asked[1].messages if one["role"] == "tool"
     }
     assert "there is no tool 'nothing'; there are: test-llm_book, weekday" in results["1"]
-    assert "not JSON" in results["2"]
+    assert "not a JSON object" in results["2"]
     assert "$.day" in results["3"]
     assert "$.zone" in results["4"]
     assert results["5"] == "Refused: too long ago"

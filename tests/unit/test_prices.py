@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from models.settings import settings
-from tasks.errors import EffectBlocked
 from tasks.prices import DEFAULT_MAX_OUTPUT, PricesError, cost_of, price_of, reserve_for, table
 
 
@@ -111,6 +110,8 @@ def test_a_file_is_read_and_read_again_once_it_is_edited(
         ('{"a": {"input": "5"}}', "input must be a number of US dollars, not '5'"),
         ('{"a": {"input": true}}', "input must be a number"),
         ('{"a": {"call": -1}}', "call must be from 0"),
+        ('{"a": {"call": 1e-20000}}', "more than 12 decimals"),
+        ('{"a": {"input": 0.1234567890123}}', "more than 12 decimals"),
         ('{"a": {"call": NaN}}', "call must be a number"),
         ('{"a": {"call": 1, "max_output": 0}}', "max_output must be a whole number"),
         ('{"a*b": {"call": 1}}', "* stands at the end"),
@@ -144,5 +145,5 @@ def test_a_request_is_not_sent_without_a_table_that_was_asked_for(
     prices: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     use(prices, str(tmp_path / "missing.toml"))
-    with pytest.raises(EffectBlocked, match=r"missing\.toml"):
+    with pytest.raises(PricesError, match=r"missing\.toml"):
         reserve_for("gpt-x", 1, 1)

@@ -42,6 +42,14 @@ PEM = "-----BEGIN PRIVATE KEY-----\nMIICANARYabcdefghijkl\nmnopCANARYqrstuvwxyz\
         quote,
         quote_plus,
         lambda value: quote(value, safe=""),
+        lambda value: quote(quote(value, safe=""), safe=""),
+        lambda value: json.dumps(value).replace("/", "\\/"),
+        lambda value: (
+            json.dumps(value)
+            .replace("<", "\\u003c")
+            .replace(">", "\\u003e")
+            .replace("&", "\\u0026")
+        ),
         html.escape,
         lambda value: value.encode().hex(),
         lambda value: value.encode().hex().upper(),

@@ -172,11 +172,15 @@ def test_the_operators_secrets_are_known_from_the_start(
     use(
         monkeypatch,
         {"ONWARD_SECRET_GIVEN": "given-value", "LISTED": "listed-value", "ONWARD_SECRETS_DIR": str(tmp_path),
-        "ONWARD_SECRETS": "LISTED, FILED,ABSENT", "ONWARD_SECRET_SHORT": "abc"},
+        "ONWARD_SECRETS": "LISTED, FILED,ABSENT", "ONWARD_SECRET_SHORT": "abc",
+        "ONWARD_ENCRYPTION_KEY": f"{'11' * 32},{'22' * 32}"},
     )  # fmt: skip
     learn_from_environment()
     assert redaction.redact("given-value listed-value filed-value abc") == (
         "[secret GIVEN] [secret LISTED] [secret FILED] abc"
+    )
+    assert redaction.redact(f"{os.environ['ONWARD_ENCRYPTION_KEY']}") == (
+        "[secret ONWARD_ENCRYPTION_KEY],[secret ONWARD_ENCRYPTION_KEY]"
     )
 
 

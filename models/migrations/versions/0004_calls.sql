@@ -81,6 +81,12 @@ CREATE TABLE wallet (
         spent_tokens >= 0 AND spent_cost >= 0 AND spent_calls >= 0
         AND held_tokens >= 0 AND held_cost >= 0 AND held_calls >= 0
         AND recovery_tokens >= 0 AND recovery_cost >= 0
+    ),
+    -- NaN is more than everything to PostgreSQL: as a limit it would allow all, as a cost it could never be paid.
+    CONSTRAINT ck_wallet_limits CHECK (
+        coalesce(limit_tokens, 0) >= 0 AND coalesce(limit_calls, 0) >= 0 AND coalesce(limit_attempts, 0) >= 0
+        AND coalesce(limit_cost, 0) >= 0 AND coalesce(limit_cost, 0) < 'Infinity'
+        AND coalesce(limit_seconds, 0) >= 0 AND coalesce(limit_seconds, 0) < 'Infinity'
     )
 );
 ALTER TABLE wallet SET (fillfactor = 50);
@@ -100,7 +106,7 @@ CREATE TABLE hold (
     cost NUMERIC,
     made_at TIMESTAMP WITH TIME ZONE DEFAULT onward_now() NOT NULL,
     CONSTRAINT pk_hold PRIMARY KEY (run_id, step_key, generation, scope, position, token, send),
-    CONSTRAINT ck_hold_amounts CHECK (tokens >= 0 AND (cost IS NULL OR cost >= 0))
+    CONSTRAINT ck_hold_amounts CHECK (tokens >= 0 AND (cost IS NULL OR cost >= 0 AND cost < 'Infinity'))
 );
 
 -- What was charged, and for what: once for each hold. `recovery`: nobody had anything of it, since its answer was
@@ -121,7 +127,7 @@ CREATE TABLE spend (
     seconds DOUBLE PRECISION,
     at TIMESTAMP WITH TIME ZONE DEFAULT onward_now() NOT NULL,
     CONSTRAINT pk_spend PRIMARY KEY (run_id, step_key, generation, scope, position, token, send),
-    CONSTRAINT ck_spend_amounts CHECK (tokens >= 0 AND (cost IS NULL OR cost >= 0))
+    CONSTRAINT ck_spend_amounts CHECK (tokens >= 0 AND (cost IS NULL OR cost >= 0 AND cost < 'Infinity'))
 );
 
 -- When an endpoint may be asked again, and how fast: shared by all workers.
