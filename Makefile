@@ -12,6 +12,7 @@
 
 PYTHON ?= python3
 ARGS ?=
+ADAPTERS ?= pydantic_ai openai_agents langgraph
 UV_VERSION := 0.13.9
 BIN := .venv/bin
 
@@ -29,7 +30,7 @@ setup: .venv/run.ok
 demo: .venv/run.ok
 	@$(BIN)/onward demo $(ARGS)
 
-test: lint .venv-peers/ok
+test: lint .venv-peers/ok $(ADAPTERS:%=.venv-adapters/%/run.ok)
 	@$(BIN)/python -m pytest $(ARGS)
 
 lint: .venv/dev.ok
@@ -52,8 +53,6 @@ peers: .venv/dev.ok .venv-peers/ok
 	@$(BIN)/python -m pytest tests/peers $(ARGS)
 
 # A framework beside everything else that the product is tested with, so that workers run in it.
-ADAPTERS ?= pydantic_ai openai_agents langgraph
-
 adapters: $(ADAPTERS:%=.venv-adapters/%/run.ok)
 	@set -e; for name in $(ADAPTERS); do \
 		.venv-adapters/$$name/bin/python -m pytest tests/adapters/$$name $(ARGS); done

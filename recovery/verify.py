@@ -4,8 +4,8 @@ For each run: every completed step has its output and the digests it was recorde
 its predecessor left; each step was planned and follows what the plan says it follows; each branch was
 claimed with tokens 1, 2, 3, ... of which each ended in exactly one way; a completed run has a result and
 nothing left in motion; its effects are settled (``verify_effects``); what is kept outside the journal is what
-was put there (``verify_artifacts``); its wallet says at least what was charged (``verify_money``). Reads only; what is found is told to
-whoever asks, or filed as an event.
+was put there (``verify_artifacts``); its wallet says at least what was charged (``verify_money``). Reads only;
+what is found is told to whoever asks, or filed as an event.
 """
 
 import logging

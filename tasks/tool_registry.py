@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 _tools: "dict[str, Tool[Any, Any] | type[Tool[Any, Any]]]" = {}
 _PLAIN = (str, int, float, bytes, bool, timedelta, tuple, frozenset)
 _METHODS = {"execute": ("request",), "lookup": ("request",), "compensate": ("request", "result")}
+_NAMES_SHOWN = 12
 _DURATIONS = ("key_retention", "max_request_lifetime", "consistency_window", "timeout")
 
 
@@ -45,8 +46,14 @@ def tool_named(name: str) -> "Tool[Any, Any]":
     """The tool behind a name in the journal, or ``LookupError``: this process has not loaded it."""
     found = _tools.get(name)
     if found is None:
-        raise LookupError(f"no tool is called {name!r} here; loaded: {', '.join(sorted(_tools))}")
+        raise LookupError(f"no tool is called {name!r} here; loaded: {_some(sorted(_tools))}")
     return found() if isinstance(found, type) else found
+
+
+def _some(names: list[str]) -> str:
+    """The first of them: what is said after them has to be read as well."""
+    more = len(names) - _NAMES_SHOWN
+    return ", ".join(names[:_NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
 def require_recoverable(called: "Tool[Any, Any]") -> None:

@@ -85,7 +85,7 @@ class Recorded:
 
     result: str
     token: int  #: of the claim that it was settled under
-    age: float = 0.0  #: seconds since it was recorded
+    age: float = field(default=0.0, compare=False)  #: seconds since it was recorded
 
 
 @dataclass(frozen=True, slots=True)

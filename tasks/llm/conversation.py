@@ -84,8 +84,3 @@ class Conversation(BaseModel):
                 f"In the conversation there is {problem}: nothing was sent{whose}, since no provider takes it. "
                 f"Messages from elsewhere need one result for each call, right after it."
             )
-        if self.turns and self.messages[-1].get("role") == "assistant":
-            raise TranscriptIllegal(
-                f"The model has spoken last in this conversation: nothing was sent{whose}. Say something first, with "
-                f"conversation.with_user(...)."
-            )

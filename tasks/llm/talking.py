@@ -40,6 +40,7 @@ def turned(
     """One answer of the model."""
     _require_same_provider(talk, question, by)
     talk.require_settled(by=by)
+    _require_users_turn(talk, by)
     reply: Reply = yield from asked(
         _asking(question, talk),
         _legal,
@@ -92,6 +93,14 @@ def _require_same_provider(talk: Conversation, question: Question, by: str) -> N
             f"A conversation that {talk.provider} has answered cannot be sent to {question.provider}, which writes "
             f"tool calls in another way: nothing was sent by {by}. Go on with provider={talk.provider!r} (or "
             f"ONWARD_LLM_PROVIDER={talk.provider}), then `onward runs retry`."
+        )
+
+
+def _require_users_turn(talk: Conversation, by: str) -> None:
+    if talk.turns and talk.messages[-1].get("role") == "assistant":
+        raise TranscriptIllegal(
+            f"The model has spoken last in the conversation that {by} goes on with: nothing was sent. Say something "
+            f"first, with conversation.with_user(...)."
         )
 
 

@@ -35,9 +35,10 @@ def recorded(directory: Path, step_name: str) -> int:
 
 
 def _choose(point: FailPoint, step_name: str | None, _about: str | None) -> str | None:
-    if point is not FailPoint.L3 or step_name is None:
+    marks = os.environ.get("ONWARD_FAILPOINT_DIR")  # the workers' alone: they are killed, we are not
+    if point is not FailPoint.L3 or step_name is None or marks is None:
         return None
-    directory = Path(os.environ["ONWARD_FAILPOINT_DIR"])
+    directory = Path(marks)
     (directory / step_name).mkdir(exist_ok=True)
     number = recorded(directory, step_name) + 1
     (directory / step_name / str(number)).touch(exist_ok=False)

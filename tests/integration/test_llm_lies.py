@@ -1,4 +1,4 @@
-"""``ctx.llm`` on servers that speak a dialect in their own way: what is an answer is read, what is none is not taken."""
+"""``ctx.llm`` on servers with ways of their own: what is an answer is read, what is none is not taken."""
 
 import json
 import logging

@@ -12,7 +12,7 @@ from models.journal.values import Claimed
 from models.settings import settings
 from models.states import BlockReason
 from tasks import Context
-from tasks.errors import AnswerIncomplete, CallPostponed, EffectBlocked
+from tasks.errors import AnswerIncomplete, EffectBlocked
 from tasks.llm import SchemaInvalid
 from tasks.recorder.scopes import new_loop
 from tests.support.intents import again, at_work
@@ -185,45 +185,3 @@ def test_concurrent_questions_keep_their_answers(
 def run(body: Coroutine[Any, Any, list[str]]) -> list[str]:
     with asyncio.Runner(loop_factory=new_loop) as runner:
         return runner.run(body)
-
-
-def test_a_background_answer_is_fetched_and_asked_for_once(
-    journal: Journal, models: ModelService, claimed: Claimed
-) -> None:
-    models.script("think long", Answer(value={"rating": "good", "score": 3}, polls=2))
-    with attempt(claimed) as ctx, pytest.raises(CallPostponed) as parked:
-        ctx.llm.background(Verdict, "think long", poll_every=7.0)
-    assert parked.value.delay == 7.0
-    holder = claimed
-    for _ in range(4):
-        holder = again(journal, holder)
-        with attempt(holder) as ctx:
-            try:
-                assert ctx.llm.background(Verdict, "think long", poll_every=7.0).score == 3
-            except CallPostponed:
-                continue
-            break
-    else:
-        pytest.fail("it never came")
-    with next_attempt(journal, holder) as ctx:
-        assert ctx.llm.background(Verdict, "think long", poll_every=7.0).score == 3
-    assert models.count("think long") == 1
-    assert [verdict for _, verdict in verdicts(journal)] == ["accepted", "accepted"]
-
-
-def test_a_forgotten_background_answer_is_begun_again(
-    journal: Journal, models: ModelService, claimed: Claimed
-) -> None:
-    models.script("think long", Answer(value={"rating": "good", "score": 3}, forgotten=True), GOOD)
-    holder = claimed
-    for _ in range(5):
-        with attempt(holder) as ctx:
-            try:
-                assert ctx.llm.background(Verdict, "think long").score == 3
-            except CallPostponed:
-                holder = again(journal, holder)
-                continue
-            break
-    else:
-        pytest.fail("it never came")
-    assert models.count("think long") == 2

@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 
 from models.settings import settings
 from tasks import Context
-from tasks.errors import AnswerIncomplete
+from tasks.errors import AnswerIncomplete, DefinitionError
 from tasks.llm import NotConfigured, Question, SchemaInvalid, make
 from tasks.llm.forms import form_of, parse
 from tasks.llm.values import Reply
@@ -57,20 +57,52 @@ def test_a_misfit_is_said_back_with_the_reason_and_asked_again() -> None:
     assert "$.severity" in asked[1].messages[-1]["content"]
 
 
-def test_the_check_of_the_caller_rejects_in_three_ways() -> None:
+def test_the_check_of_the_caller_rejects_in_several_ways() -> None:
     def raises(risk: Risk) -> None:
         raise ValueError(f"{risk.clause} is no clause")
 
-    for check, reason in (
+    def asserts(risk: Risk) -> None:
+        if risk.clause == "fees":
+            raise AssertionError("fees are no risk")
+
+    checks: list[tuple[Callable[[Risk], object], str]] = [
         (raises, "fees is no clause"),
         (lambda _: False, "the check rejects it"),
         (lambda _: "not that one", "not that one"),
-    ):
+        (lambda _: ["not this", "nor that"], "not this; nor that"),
+        (asserts, "fees are no risk"),
+    ]
+    for check, reason in checks:
         answer, asked = answering(GOOD, GOOD)
         with pytest.raises(SchemaInvalid, match=reason) as caught:
             Context.for_test(llm=answer).llm.ask(Risk, "Which?", check=check, max_asks=2)
         assert (caught.value.asks, len(asked)) == (2, 2)
         assert caught.value.error_type == "schema_invalid"
+
+
+def test_a_check_that_nobody_awaits_is_no_consent() -> None:
+    async def check(_: Risk) -> bool:
+        return False
+
+    answer, _ = answering(GOOD)
+    with pytest.raises(DefinitionError, match="plain function"):
+        Context.for_test(llm=answer).llm.ask(Risk, "Which?", check=check)
+
+
+def test_what_an_answer_cannot_be_typed_by_is_refused_before_anything_is_asked() -> None:
+    output: Any = list[str]
+    answer, asked = answering(GOOD)
+    with pytest.raises(DefinitionError, match="pydantic model"):
+        Context.for_test(llm=answer).llm.ask(output, "Which?")
+    assert not asked
+
+
+def test_whoever_gives_up_says_which_step_of_which_run() -> None:
+    ctx = Context.for_test(llm=lambda _: "no JSON")
+    with pytest.raises(SchemaInvalid) as caught:
+        ctx.llm.ask(Risk, "Which?")
+    assert ctx.run_id in str(caught.value)
+    assert ctx.step_key in str(caught.value)
 
 
 def test_incomplete_and_rejected_answers_share_one_limit() -> None:
@@ -89,6 +121,7 @@ class Judged:
     place = None
     replayed = True
     counts = True
+    state = "complete"
 
     def __init__(self, verdict: str, reason: str | None = None) -> None:
         self.verdict: str | None = verdict
