@@ -45,8 +45,8 @@ def main() -> int:
     rounds = arguments.rounds or (1 if quick else 5)
     runs, modes = (40, MODES[:1]) if quick else (RUNS, MODES)
     with Stand(PLACE) as stand:
-        if arguments.model_calls:
-            return _only_model_calls(stand)
+        if arguments.model_calls or arguments.artifacts:
+            return _only(stand, model_calls=arguments.model_calls, artifacts=arguments.artifacts)
         load = os.getloadavg()[0]
         results = _rounds(stand, modes, rounds=rounds, runs=runs)
         if quick:
@@ -56,7 +56,7 @@ def main() -> int:
         session = report.Session(
             command=" ".join(["python -m benchmarks", *sys.argv[1:]]), rounds=rounds, runs=runs,
             results=results, latencies=extras.latencies(stand), submissions=extras.submission_rate(),
-            recovery=extras.recovery(stand), model_calls=model_calls.measure(stand),
+            recovery=extras.recovery(stand), model_calls=model_calls.measure(stand.home.path / "models"),
             artifacts=artifacts.artifact_costs(), load=(load, os.getloadavg()[0]),
         )  # fmt: skip
         report.write(session, stand)
@@ -80,10 +80,14 @@ def _rounds(stand: Stand, modes: Sequence[Mode], *, rounds: int, runs: int) -> R
     return results
 
 
-def _only_model_calls(stand: Stand) -> int:
-    from benchmarks import model_calls  # noqa: PLC0415 - reads its settings when imported
+def _only(stand: Stand, *, model_calls: bool, artifacts: bool) -> int:
+    from benchmarks import artifacts as large  # noqa: PLC0415 - read their settings
+    from benchmarks import model_calls as asked  # noqa: PLC0415
 
-    print(*model_calls.lines(model_calls.measure(stand)), sep="\n")
+    if model_calls:
+        print(*asked.lines(asked.measure(stand.home.path / "models")), sep="\n")
+    if artifacts:
+        print(*large.table(large.artifact_costs()), sep="\n")
     return 0
 
 
@@ -101,6 +105,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="one short round, nothing written")
     parser.add_argument(
         "--model-calls", action="store_true", help="only what recording costs a model call; printed"
+    )
+    parser.add_argument(
+        "--artifacts", action="store_true", help="only what 50 MB beside the journal cost; printed"
     )
     return parser.parse_args()
 

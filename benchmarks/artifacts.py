@@ -10,7 +10,7 @@ from models.artifacts.store import current
 from models.digests import digest_text
 from models.encoding import encode
 
-SIZE = 50_000_000
+SIZE = 50_000_000  #: bytes
 _BLOCK = 1_000_000  #: far beyond what the compressor looks back
 _WORDS = 4096
 
@@ -23,12 +23,13 @@ class ArtifactCost:
     put: float  #: seconds, until it is whole and durable
     read: float  #: seconds, checked to its end
     cpu: float  #: seconds of one processor, for both
+    size: int  #: bytes
     stored: int  #: bytes on the disk
 
 
-def artifact_costs(*, times: int = 3) -> list[ArtifactCost]:
+def artifact_costs(*, size: int = SIZE, times: int = 3) -> list[ArtifactCost]:
     """Text, which is compressed, dense bytes, which are not, and a text that a step returns."""
-    text, dense = _text(), _dense()
+    text, dense = _text(size), _dense(size)
     return [
         _best(lambda: _through_the_store("text", text), times),
         _best(lambda: _through_the_store("dense bytes", dense), times),
@@ -43,7 +44,7 @@ def table(costs: list[ArtifactCost]) -> list[str]:
         for one in costs
     ]
     return [
-        f"{SIZE / 1e6:.0f} MB beside the journal, on the checkout's disk:", "",
+        f"{costs[0].size / 1e6:.0f} MB beside the journal, on the checkout's disk:", "",
         "|  | put s | read and checked s | processor s | stored MB |",
         "| --- | --- | --- | --- | --- |", *rows,
     ]  # fmt: skip
@@ -57,7 +58,8 @@ def _through_the_store(name: str, content: bytes) -> ArtifactCost:
     read = time.monotonic()
     store.forget(stored.digest)
     return ArtifactCost(
-        name=name, put=put - began, read=read - put, cpu=time.process_time() - cpu, stored=stored.stored_size
+        name=name, put=put - began, read=read - put, cpu=time.process_time() - cpu, size=len(content),
+        stored=stored.stored_size,
     )  # fmt: skip
 
 
@@ -73,7 +75,7 @@ def _as_a_result(value: str) -> ArtifactCost:
     current().forget(uploaded.reference.digest)
     return ArtifactCost(
         name="a step's result", put=put - began, read=read - put, cpu=time.process_time() - cpu,
-        stored=uploaded.stored.stored_size,
+        size=len(value), stored=uploaded.stored.stored_size,
     )  # fmt: skip
 
 
@@ -81,11 +83,11 @@ def _best(measure: Callable[[], ArtifactCost], times: int) -> ArtifactCost:
     return min((measure() for _ in range(times)), key=lambda one: one.put + one.read)
 
 
-def _dense() -> bytes:
-    return hashlib.shake_256(b"onward").digest(SIZE)
+def _dense(size: int) -> bytes:
+    return hashlib.shake_256(b"onward").digest(size)
 
 
-def _text() -> bytes:
+def _text(size: int) -> bytes:
     """Words in no order that repeats within what the compressor sees."""
     raw = hashlib.shake_256(b"words").digest(2 * _BLOCK)
     words = [
@@ -94,4 +96,4 @@ def _text() -> bytes:
     ]
     picked = (int.from_bytes(raw[at : at + 2], "big") % _WORDS for at in range(0, len(raw), 2))
     block = " ".join(words[number] for number in picked).encode()[:_BLOCK]
-    return block * (SIZE // _BLOCK)
+    return (block * (size // _BLOCK + 1))[:size]

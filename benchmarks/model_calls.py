@@ -4,11 +4,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import httpx2
 
-from benchmarks.stand import Stand
 from models import database
 from models.ids import new_nonce
 from models.journal import steps, submitting
@@ -41,9 +41,9 @@ class CallCost:
     commits: float  #: of the journal's database
 
 
-def measure(stand: Stand, *, calls: int = CALLS) -> list[CallCost]:
-    """One step's calls, a thousand questions in a row, against a model that answers at once."""
-    with ModelService(stand.home.path / "models") as models:
+def measure(place: Path, *, calls: int = CALLS) -> list[CallCost]:
+    """One step's calls in a row, against a model that answers at once and keeps its ledger in ``place``."""
+    with ModelService(place) as models:
         declare_endpoint(models.url)
         url = f"{models.url}/chat/completions"
         with httpx2.Client() as client:

@@ -126,12 +126,15 @@ class AnswerIncomplete(FinalError):
 
     error_type = "answer_incomplete"
 
-    def __init__(self, message: str, *, state: str, text: str = "", counts: bool = True) -> None:
+    def __init__(
+        self, message: str, *, state: str, text: str = "", counts: bool = True, lost: int = 0
+    ) -> None:
         super().__init__(message)
         self.error_type = f"answer_{state}"  # type: ignore[misc] # the state is the word to search for
         self.state = state
         self.text = text  #: what came of it: evidence, never an answer
         self.counts = counts  #: against the limit on asking; False: a person has let the step start anew since
+        self.lost = lost  #: how often it was asked for before, by attempts that died
 
 
 def final_cause(error: BaseException) -> FinalError | None:

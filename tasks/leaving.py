@@ -7,6 +7,7 @@ its own, since the handler may have interrupted this one's.
 """
 
 import logging
+import math
 import mmap
 import threading
 import time
@@ -52,20 +53,24 @@ def own_exit(error: BaseException) -> BaseException:
     )
 
 
-def wait_for_steps(start_id: str) -> None:
-    """Return when no process of this start holds a step any more, or when the grace is over."""
+def wait_for_steps(start_id: str, *, ends_them: bool) -> None:
+    """Return when no process of this start holds a step any more, or when the grace is over.
+
+    A worker that cannot end its steps (``ends_them``: threads) has no use for a grace: it waits for them.
+    """
     _leaving[0] = 1
     if not state.reserved_requests:
         return
-    grace = settings().shutdown_grace
-    _log.warning("Leaving: steps in the air get up to %.0f s to end in.", grace)
+    grace = settings().shutdown_grace if ends_them else None
+    limit = f"get up to {grace:.0f} s to end in" if grace is not None else "are waited for"
+    _log.warning("Leaving: steps in the air %s.", limit)
     waiting = threading.Thread(target=_until_quiet, args=(start_id, grace), daemon=True)
     waiting.start()
     waiting.join(grace)
 
 
-def _until_quiet(start_id: str, grace: float) -> None:
-    deadline = time.monotonic() + grace
+def _until_quiet(start_id: str, grace: float | None) -> None:
+    deadline = math.inf if grace is None else time.monotonic() + grace
     quiet = 0
     while quiet < _QUIET_LOOKS and time.monotonic() < deadline:
         time.sleep(_LOOK_PERIOD)

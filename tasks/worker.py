@@ -51,7 +51,9 @@ def _begin(sender: Any, **_: Any) -> None:
     os.environ[_NAME] = str(sender.hostname)
     os.environ[_MAIN_PID] = str(os.getpid())
     pools.prepare(sender, control_queue=queue(CONTROL_QUEUE).name)
-    sender.wait_for_soft_shutdown = partial(leaving.wait_for_steps, start_id())
+    sender.wait_for_soft_shutdown = partial(
+        leaving.wait_for_steps, start_id(), ends_them=not pools.is_threaded()
+    )
 
 
 @signals.worker_process_init.connect(weak=False)

@@ -79,6 +79,25 @@ WITH {_HELD}, judged AS (
 )
 SELECT 1 FROM held"""
 
+#: Requests of earlier claims that may have been answered, to nobody: by place, those before a pardon left aside.
+LOSSES: LiteralString = """
+WITH resets AS MATERIALIZED (
+    SELECT count(*) FILTER (WHERE kind = 'branch') AS generation,
+           coalesce(max(token) FILTER (WHERE kind = 'pardon'), 0) AS pardoned
+    FROM call_reset WHERE run_id = %(run_id)s AND step_key = %(step_key)s
+)
+SELECT x.scope, x.position, count(*) FROM resets r, (
+    SELECT generation, scope, position, token FROM spend
+    WHERE run_id = %(run_id)s AND step_key = %(step_key)s AND recovery
+    UNION ALL
+    SELECT h.generation, h.scope, h.position, h.token FROM hold h
+    WHERE h.run_id = %(run_id)s AND h.step_key = %(step_key)s AND NOT EXISTS (
+        SELECT 1 FROM recorded_call c WHERE c.run_id = h.run_id AND c.step_key = h.step_key
+        AND c.generation = h.generation AND c.scope = h.scope AND c.position = h.position)
+) x
+WHERE x.generation = r.generation AND x.token > r.pardoned AND x.token < %(token)s
+GROUP BY x.scope, x.position"""
+
 #: Effects that may have happened depend on what was answered before them.
 EFFECTS: LiteralString = """
 SELECT EXISTS (
@@ -116,6 +135,14 @@ INSERT INTO event (run_id, step_key, token, kind, detail, actor)
 SELECT run_id, step_key, token, 'answers_pardoned', %(reason)s, %(actor)s FROM made"""
 
 #: Texts that stand in the journal as they are; those in the artifact store are verified there.
+#: A claim that is over, whose owner comes back with an answer: what he says is kept, and changes nothing.
+LATE: LiteralString = """
+INSERT INTO attempt (run_id, step_key, token, outcome, attempt, branch, owner, worker, error_type, error, started_at)
+SELECT run_id, step_key, token, 'superseded', attempt, branch, owner, worker, 'late_answer', %(said)s, started_at
+FROM attempt WHERE run_id = %(run_id)s AND step_key = %(step_key)s AND token = %(token)s AND owner = %(owner)s
+    AND outcome <> 'superseded'
+ON CONFLICT DO NOTHING"""
+
 CHANGED: LiteralString = """
 SELECT c.step_key, c.generation, c.scope, c.position, c.answer_digest FROM recorded_call c
 WHERE c.run_id = %(run_id)s AND NOT starts_with(c.answer, '{"$onward-')

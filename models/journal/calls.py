@@ -43,6 +43,12 @@ def history(claimed: Holder) -> History:
     )
 
 
+def losses(claimed: Holder) -> dict[tuple[str, int], int]:
+    """How many requests of earlier claims may have been answered to nobody, by scope and position."""
+    rows = database.fetch(call_sql.LOSSES, _step(claimed) | {"token": claimed.token})
+    return {(str(row[0]), int(row[1])): int(row[2]) for row in rows}
+
+
 def answer(claimed: Holder, place: Place) -> str:
     """The text of a recorded answer."""
     return _text(
@@ -64,7 +70,7 @@ def record(
     """Record an answer and settle what was set aside for it, in one commit. It is suggested only.
 
     Raises ``LeaseLost`` when the step is not ours any more: the answer is dropped, since the next attempt may
-    have asked for it already, and what it cost is charged as recovery. Repeatable after an unanswered COMMIT.
+    have asked for it already, what it cost is charged as recovery, and that it came is kept as evidence. Repeatable after an unanswered COMMIT.
     Texts over the limit go to the artifact store first; digests are of the true texts.
     """
     params = _held(claimed) | _call(call, claimed, worker)
@@ -79,7 +85,7 @@ def record(
             row = database.fetch_one(statement, params)
         if row is None:
             _settle_late(claimed, reservation, charge)
-            raise _displaced(claimed, f"the answer of {call.endpoint} was not recorded")
+            raise _late(claimed, f"the answer of {call.endpoint} was not recorded")
         made, same = row
         if made or same:
             return
@@ -106,7 +112,7 @@ def judge(claimed: Holder, place: Place, *, verdict: Verdict, reason: str | None
     told = shorten(printable(reason or ""), limit=_MAX_REASON) if verdict == "rejected" else None
     params = _held(claimed) | _place(place) | {"verdict": verdict, "reason": told}
     if database.fetch_one(call_sql.JUDGE, params) is None:
-        raise _displaced(claimed, "its verdict was not recorded")
+        raise _late(claimed, "its verdict was not recorded")
 
 
 def has_effects(claimed: Holder) -> bool:
@@ -206,6 +212,14 @@ def _text(claimed: Holder, place: Place, row: database.Row | None) -> str:
             f"{place.position} of scope {place.scope!r}."
         )
     return load(str(row[0]))
+
+
+def _late(claimed: Holder, what: str) -> LeaseLost:
+    """An owner that was alive and came too late: evidence under its own attempt, as a late result is."""
+    error = _displaced(claimed, what)
+    said = {"token": claimed.token, "owner": claimed.owner, "said": str(error)}
+    database.fetch(call_sql.LATE, _step(claimed) | said)
+    return error
 
 
 def _displaced(claimed: Holder, what: str) -> LeaseLost:

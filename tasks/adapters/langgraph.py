@@ -15,6 +15,7 @@ from hashlib import sha256
 from typing import Any
 
 from langchain_core.messages import ToolMessage
+from langchain_core.runnables.config import ensure_config
 from langchain_core.tools import BaseTool
 from langchain_openai import ChatOpenAI
 from pydantic import PrivateAttr
@@ -61,23 +62,23 @@ class RecordedChatOpenAI(ChatOpenAI):
     def _generate(
         self, messages: Any, stop: Any = None, run_manager: Any = None, **options: Any
     ) -> Any:
-        with self._within(run_manager):
+        with self._within():
             return super()._generate(messages, stop, run_manager, **options)
 
-    def _stream(self, *args: Any, run_manager: Any = None, **options: Any) -> Iterator[Any]:
-        chunks = iter(super()._stream(*args, run_manager=run_manager, **options))
-        with self._within(run_manager):  # the request is made for the first one
+    def _stream(self, *args: Any, **options: Any) -> Iterator[Any]:
+        chunks = iter(super()._stream(*args, **options))
+        with self._within():  # the request is made for the first one
             first = next(chunks, None)
         if first is not None:
             yield first
             yield from chunks
 
-    def _within(self, run_manager: Any) -> AbstractContextManager[None]:
+    def _within(self) -> AbstractContextManager[None]:
         """The scope of the node or task that asks: those side by side run in threads of a pool.
 
         On a loop there are tasks, which have scopes of their own.
         """
-        place = _place(getattr(run_manager, "metadata", None) or {})
+        place = _place(ensure_config().get("metadata") or {})
         if self._ctx is None or place is None or is_on_loop():
             return nullcontext()
         return _of_node(self._ctx, place)

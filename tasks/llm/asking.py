@@ -101,6 +101,8 @@ def asked(
 
     An incomplete answer is asked for again in the same words; one that was read and rejected is said back
     with the reason. A verdict on record stands, whatever the check would say now.
+    A question asked again whose answer was lost with its attempt counts as well, since it may have been answered
+    and paid for; the first one does not: crashes alone use nothing up, so a healthy step survives any number.
     """
     if max_asks < 1:
         raise ValueError(f"max_asks={max_asks} leaves no question to ask")
@@ -109,7 +111,7 @@ def asked(
         try:
             reply = yield from send(current)
         except AnswerIncomplete as incomplete:
-            spent += incomplete.counts
+            spent += incomplete.counts + (incomplete.lost if spent else 0)
             if spent >= max_asks:
                 raise _given_up(incomplete, what, asks=spent) from incomplete
             continue
@@ -118,7 +120,7 @@ def asked(
             yield Accept(reply)
             return value  # type: ignore[return-value] # there is one when there is no reason against it
         yield Reject(reply, reason)
-        spent += reply.taken.counts
+        spent += reply.taken.counts + (reply.taken.lost if spent else 0)
         if spent >= max_asks:
             raise SchemaInvalid(what, asks=spent, reason=reason, answer=reply.text)
         current = again(current, reply, reason)

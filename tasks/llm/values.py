@@ -91,6 +91,9 @@ class Taken(Protocol):
     @property
     def state(self) -> str: ...
 
+    @property
+    def lost(self) -> int: ...
+
     def accept(self) -> None: ...
 
     def reject(self, reason: str, /) -> None: ...
@@ -105,6 +108,7 @@ class Unrecorded:
     reason: str | None = None
     counts = True
     state = "complete"
+    lost = 0
 
     def accept(self) -> None:
         """Nobody asks for it again."""

@@ -116,8 +116,13 @@ def read(dialect: Dialect, answer: Arrived) -> Reading:
 
 
 def fits(answered: str | None, pin: str) -> bool:
-    """Whether the model that answered is the one that was pinned; ``gpt-x-*`` stands for its releases."""
-    return answered is not None and (answered == pin or ("*" in pin and fnmatchcase(answered, pin)))
+    """Whether the model that answered is the one that was pinned; ``gpt-x-*`` stands for its releases.
+
+    ``*`` takes an answer that does not name its model, as those of some servers of one's own.
+    """
+    if answered is None:
+        return pin == "*"
+    return answered == pin or ("*" in pin and fnmatchcase(answered, pin))
 
 
 def as_object(body: bytes) -> dict[str, Any]:

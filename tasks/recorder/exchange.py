@@ -81,7 +81,7 @@ class Exchange:
             if self._is_taken(incoming):
                 incoming.asks = counted + 1
                 return incoming
-            counted += incoming.counts
+            counted += incoming.counts + (incoming.lost if counted else 0)
             incoming.reject(incoming.state)
             if counted >= self._options.max_asks or self._admitted.kind == "read":
                 raise self._incomplete(incoming, turn.path, counted)
@@ -107,6 +107,7 @@ class Exchange:
             f"{' (' + incoming.model + ')' if incoming.model else ''}. All are on record with what they cost, none "
             f"is accepted. Change the prompt or its limits, then `onward runs retry` asks anew.",
             state=incoming.state, text=digests.as_text(incoming.body)[:_SHOWN], counts=incoming.counts,
+            lost=incoming.lost,
         )  # fmt: skip
         if not self._options.give_verdict:
             self._rec.given_up[path, self._kept.digest] = error

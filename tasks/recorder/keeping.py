@@ -79,7 +79,7 @@ class Keeping:
             place=record.place, replayed=True, age=record.age, state=record.state,
             verdict=record.verdict, reason=record.reason, counts=self._rec.counts(record),
             model=record.model_answered, tokens_in=record.tokens_in, tokens_out=record.tokens_out,
-            judged=self._judged,
+            judged=self._judged, losses=self._rec.lost_at,
         )  # fmt: skip
 
     def record(
@@ -117,7 +117,7 @@ class Keeping:
         return Incoming(
             status=arrived.status, headers=_headers(headers), body=digests.as_bytes(answer),
             place=place, state=reading.state, model=reading.model, tokens_in=reading.tokens_in,
-            tokens_out=reading.tokens_out, judged=self._judged,
+            tokens_out=reading.tokens_out, judged=self._judged, losses=self._rec.lost_at,
         )  # fmt: skip
 
     def _judged(self, incoming: Incoming, verdict: Any, reason: str | None) -> None:

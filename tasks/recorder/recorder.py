@@ -53,6 +53,7 @@ class Recorder:
         self.given_up: dict[tuple[str, str], AnswerIncomplete] = {}
         self._on_mismatch = on_mismatch
         self._history: History | None = None
+        self._losses: dict[tuple[str, int], int] | None = None
         self.has_replayed = False  #: this attempt has gone on from a recorded answer
         ledger.before_effects(self.require_nothing_left)
 
@@ -140,6 +141,14 @@ class Recorder:
     def counts(self, record: RecordedCall) -> bool:
         """Whether a rejected answer counts against the limit on asking."""
         return record.token > self.history.pardoned_token
+
+    def lost_at(self, place: Place) -> int:
+        """How often a place was asked for without an answer that anybody got, and may have been paid for."""
+        if self.claimed.attempt == 1:
+            return 0
+        if self._losses is None:
+            self._losses = self.written(lambda: calls.losses(self.claimed))
+        return self._losses.get((place.scope, place.position), 0)
 
     def judge(self, place: Place, *, verdict: Verdict, reason: str | None = None) -> None:
         """What was made of an answer, durable on return; the same words in every attempt."""

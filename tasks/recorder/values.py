@@ -86,6 +86,13 @@ class Incoming:
         default=lambda *_: None, repr=False
     )
 
+    losses: Callable[[Place], int] = field(default=lambda _: 0, repr=False)
+
+    @property
+    def lost(self) -> int:
+        """How often it was asked for before, by attempts that did not live to get the answer."""
+        return self.losses(self.place) if self.place is not None else 0
+
     def accept(self) -> None:
         """Say that this answer is taken: what the body goes on with. Durable on return."""
         self._judge("accepted", None)

@@ -48,7 +48,7 @@ def place(empty_database_url: str, broker_url: str, tmp_path: Path) -> Place:
             "5555": str(free_port()), "9464": str(free_port()), "8700": str(free_port()), "8701": str(free_port()),
             "model-server:": "127.0.0.1:", "registry:": "127.0.0.1:", "0.0.0.0": "127.0.0.1",  # noqa: S104 - replaced, never bound
             "/var/lib/onward": str(tmp_path / "store"), "/var/lib/artifacts": str(tmp_path / "artifacts"),
-            "/tmp/beat": str(tmp_path / "beat"),
+            "/run/secrets": str(tmp_path / "secrets"), "/tmp/beat": str(tmp_path / "beat"),
             "/tmp/onward": str(tmp_path / "home"),
         },
         tmp_path,
@@ -95,6 +95,13 @@ def test_what_every_deployment_needs_is_there() -> None:
     for name in ("flower", "metrics"):
         assert found[name]["ports"][0]["host_ip"] == "127.0.0.1"
     assert found["worker"]["volumes"][0]["target"] == "/agents"
+    for name in ("worker", "control"):  # whoever reads what another process wrote
+        mounted = {volume["target"] for volume in found[name]["volumes"]}
+        assert mounted >= {
+            "/agents",
+            "/run/secrets",
+            found[name]["environment"]["ONWARD_ARTIFACTS"],
+        }
     assert "container_name" not in found["worker"], "--scale worker=N needs names of its own"
 
 
@@ -193,7 +200,9 @@ def _log(place: Place, name: str) -> Path:
 def _program(
     place: Place, name: str, service: dict[str, object], *, argv: list[str] | None = None
 ) -> Program:
+    # A container has a /tmp of its own: two beats on one schedule file disturb each other.
+    own = Place({**place.replace, "/tmp/beat": str(place.directory / name)}, place.directory)
     return Program(
-        name=name, argv=tuple(argv or place.command(service)), log=_log(place, name),
+        name=name, argv=tuple(argv or own.command(service)), log=_log(place, name),
         env=place.environment(service), cwd=ROOT,
     )  # fmt: skip

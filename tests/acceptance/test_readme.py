@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from celery import Celery
@@ -17,6 +18,7 @@ from celery import Celery
 from models.states import mermaid
 from ops.stack.process import Program
 from ops.stack.supervisor import Supervisor
+from tasks import Context
 from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -212,6 +214,15 @@ def send_from_elsewhere(broker_url: str) -> None:
     line = line.replace("{...}", '{"topic": "hello from elsewhere"}')
     with Celery(broker=broker_url) as app:
         eval(line, {"app": app})  # noqa: S307 - the README's own line
+
+
+def test_the_question_to_a_model_is_code_that_runs() -> None:
+    (example,) = [block for block in blocks("python") if "def assess(" in block]
+    names: dict[str, Any] = {}
+    given = "from pydantic import BaseModel\nfrom tasks import Context, step\nquotes_what_it_says = bool\n"
+    exec(given + example, names)  # noqa: S102 - the README's own lines
+    ctx = Context.for_test(llm=lambda _question: {"risks": ["fees"]})
+    assert names["assess"](ctx, "...").risks == ["fees"]
 
 
 def test_the_diagram_is_the_table() -> None:

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -35,11 +36,21 @@ def recorded(directory: Path, step_name: str) -> int:
 
 
 def _choose(point: FailPoint, step_name: str | None, _about: str | None) -> str | None:
-    marks = os.environ.get("ONWARD_FAILPOINT_DIR")  # the workers' alone: they are killed, we are not
+    marks = os.environ.get(
+        "ONWARD_FAILPOINT_DIR"
+    )  # the workers' alone: they are killed, we are not
     if point is not FailPoint.L3 or step_name is None or marks is None:
         return None
     directory = Path(marks)
     (directory / step_name).mkdir(exist_ok=True)
-    number = recorded(directory, step_name) + 1
-    (directory / step_name / str(number)).touch(exist_ok=False)
+    number = _next(directory, step_name)
     return "kill" if step_name.split(".")[0].endswith(("-each", f"-{number}")) else None
+
+
+def _next(directory: Path, step_name: str) -> int:
+    """Branches side by side may have recorded a call each at one moment."""
+    while True:
+        number = recorded(directory, step_name) + 1
+        with suppress(FileExistsError):
+            (directory / step_name / str(number)).touch(exist_ok=False)
+            return number

@@ -5,6 +5,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from models import database
 from tests.adapters.killing import AFTER, CALLS, recorded
 from tests.support.models import Answer, ModelService, models_service
 from tests.support.world import World
@@ -37,6 +38,25 @@ class Desk:
         for ticket in TICKETS:
             assert self.world.fx.effects(f"{order}{ticket}") == 1
             assert self.world.fx.calls(f"{order}{ticket}") == 1
+
+    def check_side_by_side(self, label: str, *, step_key: str) -> None:
+        """An agent that asks about the left and the right at once, then about both, killed at each answer."""
+        order = f"{label}-order"
+        for side in ("left", "right", "both"):
+            self.models.script(f"{side} of {order}", f"{side} answer")
+        run_id = self.world.start(f"{label}-each", question=order)
+        self.world.wait_run(run_id, timeout=60.0)
+
+        assert self.world.value(run_id, step_key) == "left answer, right answer: both answer"
+        attempts = self.world.attempts(run_id)[step_key]
+        assert 1 < attempts <= 1 + CALLS
+        kept = database.fetch_one(
+            "SELECT count(*) FROM recorded_call WHERE run_id = %(id)s", {"id": run_id}
+        )
+        assert kept == (CALLS,)
+        # What was in the air beside a recorded one when that killed was asked again, and nothing else was.
+        assert self.models.count(order) < CALLS + attempts
+        assert self.models.count(f"both of {order}") == 1
 
     def _script(self, order: str) -> None:
         looks = tuple({"name": "look_up", "arguments": {"order": f"{order}{n}"}} for n in TICKETS)

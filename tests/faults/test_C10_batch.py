@@ -34,7 +34,6 @@ class Play:
     kills: tuple[tuple[str, str], tuple[str, str]]  #: of documents 90 and 120
     fails: str  #: the step of the bad document that does
     steps: int  #: of a document
-    in_the_air: int = 0  #: calls whose answers die with the worker
 
     @property
     def armed(self) -> dict[str, str]:
@@ -48,11 +47,6 @@ PLAYS = {
     ),
     "a step each": Play(
         "documents-by-steps", (("P1", "risks_of_90"), ("P4", "risks_of_120")), fails="summary", steps=5
-    ),
-    # The answer to the first question has arrived and is nowhere yet; then: it is on record, without a verdict.
-    "in the middle of a call": Play(
-        "documents", (("L2", "review_of_90"), ("L3", "review_of_120")), fails="review", steps=3,
-        in_the_air=1,
     ),
 }  # fmt: skip
 
@@ -141,23 +135,24 @@ def test_C10_finished_documents_are_neither_changed_nor_paid_again(batch: Batch)
     world, calls = batch.world, asked(batch.models)
     for number in FIRST:
         before = batch.results_at_first_kill[number]
-        assert len(before) == batch.play.steps, f"document {number} was not finished at the first kill"
+        assert len(before) == batch.play.steps, (
+            f"document {number} was not finished at the first kill"
+        )
         assert world.results(batch.runs[number]) == before
         for question in QUESTIONS:
             name = f"doc-{number:03d}-{question}"
             assert calls[name] == batch.calls_at_first_kill[name] == 1
 
 
-def test_C10_calls_are_the_minimum_and_those_in_the_air(batch: Batch) -> None:
-    """At P1 nothing was sent, at L3 and P4 everything was on record; only at L2 is an answer lost."""
-    models, calls, lost = batch.models, asked(batch.models), batch.play.in_the_air
+def test_C10_calls_are_the_minimum(batch: Batch) -> None:
+    """Neither kill hit a call in the air: at P1 nothing was sent, and at P4 every answer was recorded."""
+    models, calls = batch.models, asked(batch.models)
     of_the_bad = [count for name, count in calls.items() if name.startswith(f"doc-{BAD:03d}-")]
     assert of_the_bad == [ASKS], "asked again as often as a bad answer is worth, and then no more"
-    assert models.count("doc-") == (DOCUMENTS - 1) * len(QUESTIONS) + ASKS + lost
+    assert models.count("doc-") == (DOCUMENTS - 1) * len(QUESTIONS) + ASKS
     assert models.billed("doc-").calls == models.count("doc-")
-    for number, first in ((90, 1 + lost), (120, 1)):
-        assert [calls[f"doc-{number:03d}-{question}"] for question in QUESTIONS] == [first, 1, 1]
     for number, (_, step) in zip((90, 120), batch.play.kills, strict=True):
+        assert [calls[f"doc-{number:03d}-{question}"] for question in QUESTIONS] == [1, 1, 1]
         assert batch.world.attempts(batch.runs[number])[step] == 2
 
 

@@ -72,21 +72,36 @@ def test_C16_a_the_limit_on_asking_survives_a_crash(world: World, service: Model
     assert world.bodies(run_id, "choose") == 2, "and no attempt after the failure"
 
 
-def test_C16_a_an_answer_that_was_lost_is_paid_for_and_asked_for_again(
+def test_C16_a_an_answer_to_a_second_ask_that_was_lost_is_paid_for_and_counts(
     world: World, service: ModelService
 ) -> None:
-    """Killed while the second answer is on its way: nobody has seen it, so it is no ask of the three."""
+    """Killed while the second answer is on its way: three requests in all reach the models, and all are charged."""
     service.script("limit-lost", INVALID, Answer(value={"order": "things"}, hold="lost"), INVALID)
     run_id = world.start("choosing", name="limit-lost")
     service.wait_held("lost")
     kill_holder(world, run_id)
     service.release("lost")
     refused_for_good(world, run_id, "schema_invalid")
-    assert service.count("limit-lost") == 4
-    assert on_record(run_id) == [("complete", "rejected")] * 3
+    assert service.count("limit-lost") == 3
+    assert on_record(run_id) == [("complete", "rejected")] * 2
     standing = wallets.standing(run_id)
     assert standing.recovery_tokens > 0
     assert standing.spent_tokens >= service.billed("limit-lost").tokens
+
+
+def test_C16_a_crashes_alone_use_no_ask_up(world: World, service: ModelService) -> None:
+    """Killed twice before there is any answer: what comes then is judged, and asked for again, as ever."""
+    held = Answer(value={"order": "others"}, hold="crashes")
+    other = Answer(value={"order": "others", "servers": 1})
+    service.script("crashes-alone", held, held, INVALID, other)
+    run_id = world.start("choosing", name="crashes-alone")
+    for number in range(2):
+        service.wait_held("crashes", count=number + 1)
+        kill_holder(world, run_id)
+    world.wait_run(run_id)
+    service.release("crashes")
+    assert service.count("crashes-alone") == 4
+    assert on_record(run_id) == [("complete", "rejected"), ("complete", "accepted")]
 
 
 @pytest.mark.parametrize(

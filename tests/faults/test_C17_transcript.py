@@ -9,7 +9,7 @@ import pytest
 from models.journal import resolving
 from models.settings import settings
 from recovery.watch import why
-from tests.support.in_the_air import SOON, effect_of, kill_holder
+from tests.support.in_the_air import SOON, disarm, effect_of, kill_holder, rearm, start_armed
 from tests.support.invariants import check_invariants
 from tests.support.models import Answer, ModelService, models_service
 from tests.support.waiting import wait_until
@@ -17,6 +17,8 @@ from tests.support.world import World
 
 #: (workflow, the step that calls tools, the step whose result holds the whole conversation)
 SHAPES = {"conversing": ("talk", "talk"), "stepwise": ("act", "think")}
+#: Whoever looks up what became of a call is killed before what was found is written down, and after.
+REPAIR = ("S3", "S4")
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +38,9 @@ def world(
         "ONWARD_LLM_PROVIDER": request.param,
     }  # fmt: skip
     with make_world(agents="tests.agents.conversing", env=env) as world:
-        world.cluster.up()
+        for point in REPAIR:
+            disarm(point)
+        start_armed(world, ",".join(f"{point}:kill" for point in REPAIR))
         yield world
 
 
@@ -98,6 +102,34 @@ def test_C17_a_result_that_was_lost_is_found_and_told_once(
     assert service.count(name) == 3, (
         "the first turn once; the second once more, as its answer was lost"
     )
+    check_invariants(settings().database_url, run_id)
+
+
+@pytest.mark.parametrize("workflow", SHAPES)
+def test_C17_crashes_in_the_repair_change_nothing(
+    world: World, service: ModelService, workflow: str, request: pytest.FixtureRequest
+) -> None:
+    name = f"repaired-{workflow}-{request.node.callspec.params['world']}"
+    service.script(name, two_at_once(name, "place"), "All done.")
+    world.fx.hold(name, "after")
+    run_id = world.start(workflow, name=name)
+    world.fx.wait_held(name)
+    for point in REPAIR:
+        rearm(point)
+    kill_holder(world, run_id)
+    for point in REPAIR:
+        world.wait_fired(point)
+    world.wait_run(run_id)
+    world.fx.release(name)
+
+    assert service.rejected() == []
+    assert (world.fx.calls(name), world.fx.made(name)) == (1, 1)
+    assert world.fx.calls(f"{name}-seen") == 1
+    (resource,) = world.fx.resources(name)
+    told = results_in(conversation(world, run_id, SHAPES[workflow][1]))
+    assert set(told) == {"t1", "t2"}
+    assert resource["id"] in told["t2"]
+    assert service.count(name) == 2
     check_invariants(settings().database_url, run_id)
 
 

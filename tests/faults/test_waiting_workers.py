@@ -2,7 +2,6 @@
 
 import os
 import signal
-import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -18,7 +17,7 @@ from tests.support.waiting import wait_until
 from tests.support.world import World
 
 WAITS = 100
-DELAY = 10.0  #: seconds that a slow answer takes
+GRACE = 1  #: seconds that a prefork worker's steps get on SIGTERM
 QUEUE = "llm.pondering@1"
 
 
@@ -32,7 +31,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ModelService]:
 def world(
     make_world: Callable[..., AbstractContextManager[World]], service: ModelService
 ) -> Iterator[World]:
-    env = {"ONWARD_LLM_URL": service.url}
+    env = {"ONWARD_LLM_URL": service.url, "ONWARD_SHUTDOWN_GRACE": str(GRACE)}
     with make_world(
         agents=",".join(f"tests.agents.{name}" for name in ("waiting", "unseen", "astray")), env=env
     ) as world:
@@ -59,22 +58,16 @@ def connections() -> int:
     return int(row[0]) if row else 0
 
 
-def test_a_hundred_waits_on_one_worker_take_no_longer_than_two(
-    world: World, service: ModelService
-) -> None:
-    service.script("slow question", Answer(text="slowly", delay=DELAY))
+def test_a_hundred_steps_wait_at_once_on_one_worker(world: World, service: ModelService) -> None:
+    service.script("slow question", Answer(text="slowly", hold="hundred"))
     service.script("quick question", "quickly")
     before = connections()
     runs = [world.start("pondering", number=number) for number in range(WAITS)]
     pid = waiting_worker(world, "waiting-1", QUEUE)
-    began = time.monotonic()
-    wait_until(
-        lambda: service.most_at_once() >= WAITS, timeout=2 * DELAY, what="all of them wait at once"
-    )
+    service.wait_held("hundred", count=WAITS)
     held, opened = memory(pid), connections() - before
+    service.release("hundred")
     world.wait_runs(runs)
-    wall = time.monotonic() - began
-    assert wall < 2 * DELAY, f"{wall:.1f} s"
     assert held < 300, f"{held:.0f} MB with {WAITS} steps in the air"
     assert opened <= CONNECTIONS + 2, "whoever waits for a model holds no connection"
     assert service.count("slow question") == service.count("quick question") == WAITS
@@ -127,18 +120,55 @@ def test_a_step_over_its_limit_loses_its_lease_since_a_thread_cannot_be_ended(
     world.cluster.kill("waiting-4")
 
 
+def test_one_that_was_stopped_for_longer_than_its_lease_changes_nothing_when_it_wakes(
+    world: World, service: ModelService
+) -> None:
+    few = 20
+    service.clear()
+    service.script("quick question 6", "quickly")
+    service.script("slow question 6", Answer(text="too late", hold="stopped"))
+    waiting_worker(world, "waiting-8", QUEUE)
+    runs = [world.start("pondering", number=600 + number) for number in range(few)]
+    service.wait_held("stopped", count=few)
+    world.cluster.send_signal("waiting-8", signal.SIGSTOP)
+    service.script("slow question 6", "in time")
+    waiting_worker(world, "waiting-9", QUEUE)
+    world.wait_runs(runs)
+    before = [(world.results(run_id), world.attempts(run_id)) for run_id in runs]
+
+    service.release("stopped")
+    service.wait_idle()
+    world.cluster.send_signal("waiting-8", signal.SIGCONT)
+    world.cluster.kill("waiting-8", signal.SIGTERM)  # which waits for its threads, all of them late
+
+    assert [(world.results(run_id), world.attempts(run_id)) for run_id in runs] == before
+    assert {world.value(run_id, "ponder") for run_id in runs} == {"quickly in time"}
+    assert service.count("quick question 6") == few
+    assert service.count("slow question 6") == 2 * few
+    for run_id in runs[:3]:
+        check_invariants(settings().database_url, run_id)
+    world.cluster.kill("waiting-9")
+
+
 def test_one_that_is_told_to_leave_ends_when_its_steps_have_ended(
     world: World, service: ModelService
 ) -> None:
     service.clear()
-    service.script("slow question 7", Answer(text="slowly", delay=3))
-    runs = [world.start("pondering", number=700 + number) for number in range(5)]
-    waiting_worker(world, "waiting-7", QUEUE, concurrency=5)
-    wait_until(lambda: service.count("slow question 7") == len(runs), what="all of them wait")
-    world.cluster.kill("waiting-7", signal.SIGTERM)
-    world.wait_runs(runs)
-    assert service.count("slow question 7") == len(runs)
+    service.script("quick question 7", "quickly")
+    service.script("slow question 7", Answer(text="slowly", delay=4 * GRACE))
+    waiting_worker(world, "waiting-7", QUEUE)
+    runs = [world.start("pondering", number=700 + number) for number in range(WAITS)]
+    wait_until(lambda: service.count("slow question 7") == WAITS, timeout=30, what="all wait")
+    world.cluster.send_signal("waiting-7", signal.SIGTERM)
+    late = world.start("pondering", number=800)
+    wait_until(lambda: not world.cluster.is_running("waiting-7"), timeout=60, what="it has left")
+
+    assert "are waited for" in world.cluster.logs("waiting-7")
+    assert "Traceback" not in world.cluster.logs("waiting-7")
+    assert world.count_in_state(runs, "completed") == WAITS
+    assert service.count("slow question 7") == WAITS
     assert all(count == 1 for run_id in runs for count in world.attempts(run_id).values())
+    assert world.state(late) == "pending", "one that leaves takes nothing new"
 
 
 @pytest.mark.parametrize(

@@ -175,7 +175,22 @@ def test_a_displaced_owner_is_charged_and_its_answer_is_dropped(journal: Journal
     with pytest.raises(LeaseLost):
         record(first, reservation=made, charge=charge())
     assert len(journal.rows("SELECT 1 FROM spend")) == 1
+    (late,) = journal.rows("SELECT * FROM attempt WHERE outcome = 'superseded'")
+    assert (late["token"], late["owner"], late["error_type"]) == (1, first.owner, "late_answer")
+    assert "was not recorded" in late["error"]
     record(second)
+
+
+def test_a_verdict_that_comes_too_late_leaves_evidence_of_its_owner(journal: Journal) -> None:
+    journal.freeze()
+    first = at_work()
+    record(first)
+    again(journal, first)
+    with pytest.raises(LeaseLost):
+        calls.judge(first, at_position(0), verdict="accepted")
+    (late,) = journal.rows("SELECT token, error FROM attempt WHERE outcome = 'superseded'")
+    assert late["token"] == 1
+    assert "its verdict was not recorded" in late["error"]
 
 
 def test_a_displaced_owner_without_a_charge_gives_its_money_back(journal: Journal) -> None:

@@ -289,6 +289,9 @@ def test_what_a_request_may_take_at_most() -> None:
         ("gpt-x-2026-01-02", "gpt-x", False),
         ("gpt-x-2026-01-02", "gpt-x-*", True),
         (None, "gpt-x", False),
+        (None, "gpt-*", False),
+        (None, "*", True),
+        ("gpt-y", "*", True),
     ],
 )
 def test_the_model_that_answered_is_the_one_that_was_pinned(

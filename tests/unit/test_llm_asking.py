@@ -122,6 +122,7 @@ class Judged:
     replayed = True
     counts = True
     state = "complete"
+    lost = 0
 
     def __init__(self, verdict: str, reason: str | None = None) -> None:
         self.verdict: str | None = verdict

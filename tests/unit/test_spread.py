@@ -74,7 +74,10 @@ def test_a_stream_without_one_and_any_other_text_stay_the_same_object() -> None:
 
 def test_what_is_left_is_a_whole_answer_still() -> None:
     redaction.register("KEY", KEY)
-    end: dict[str, object] = {"model": "m", "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
+    end: dict[str, object] = {
+        "model": "m",
+        "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}],
+    }
     before = _stream([_chat(KEY[:9]), _chat(KEY[9:]), end])
     after = spread.redact(before)
     assert KEY[:9] not in after

@@ -1,6 +1,9 @@
-"""The graph of the example, killed after each of its calls; and its like on a loop, streaming."""
+"""The graph of the example, killed after each of its calls; its like on a loop; and branches side by side."""
+
+from typing import TypedDict
 
 from langchain_core.tools import tool
+from langgraph.func import entrypoint, task
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
 
@@ -29,5 +32,49 @@ async def on_a_loop(ctx: Context, question: str) -> str:
     return str(end["messages"][-1].content)
 
 
+class Sides(TypedDict, total=False):
+    """What the nodes found."""
+
+    left: str
+    right: str
+    both: str
+
+
+@step
+def side_by_side(ctx: Context, question: str) -> str:
+    model = chat_model(ctx, model="gpt-5")
+
+    def say(side: str) -> str:
+        return str(model.invoke(f"{side} of {question}").content)
+
+    graph = StateGraph(Sides)
+    graph.add_node("ask_left", lambda _: {"left": say("left")})
+    graph.add_node("ask_right", lambda _: {"right": say("right")})
+    graph.add_node("ask_both", lambda _: {"both": say("both")})
+    graph.add_edge(START, "ask_left")
+    graph.add_edge(START, "ask_right")
+    graph.add_edge(["ask_left", "ask_right"], "ask_both")
+    end = graph.compile().invoke({})
+    return f"{end['left']}, {end['right']}: {end['both']}"
+
+
+@step
+def as_tasks(ctx: Context, question: str) -> str:
+    model = chat_model(ctx, model="gpt-5", streaming=True)
+
+    @task
+    def say(side: str) -> str:
+        return str(model.invoke(f"{side} of {question}").content)
+
+    @entrypoint()
+    def both(_: str) -> str:
+        left, right = say("left"), say("right")
+        return f"{left.result()}, {right.result()}: {say('both').result()}"
+
+    return str(both.invoke(question))
+
+
 desk = killed_after_each_call("langgraph", answer)
 other = killed_after_each_call("langgraph-on-a-loop", on_a_loop, when=("each",))
+sides = killed_after_each_call("langgraph-side-by-side", side_by_side, when=("each",))
+in_tasks = killed_after_each_call("langgraph-tasks", as_tasks, when=("each",))

@@ -1,9 +1,19 @@
 """Agents of the real SDK: killed in a real worker, and refused."""
 
 import asyncio
+from typing import Any
 
+import httpx2
 import pytest
-from agents import Agent, OpenAIChatCompletionsModel, Runner, UserError, function_tool
+from agents import (
+    Agent,
+    OpenAIChatCompletionsModel,
+    Runner,
+    UserError,
+    function_tool,
+    set_default_openai_responses_transport,
+)
+from openai import AsyncOpenAI
 
 from examples.adapters.desk import look_up, open_ticket
 from tasks import Context
@@ -31,6 +41,7 @@ def send_mail(to: str) -> str:
 @pytest.fixture
 def ctx(models: ModelService, monkeypatch: pytest.MonkeyPatch) -> Context:
     monkeypatch.setenv("OPENAI_BASE_URL", models.url)
+    monkeypatch.setenv("ONWARD_SECRET_OPENAI_API_KEY", "sk-of-a-test")
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     return Context.for_test(call=lambda _tool, request: request.model_dump())
 
@@ -82,6 +93,77 @@ def test_a_model_object_of_the_agents_own_is_refused(ctx: Context, models: Model
         Runner.run_sync(agent, "hello", run_config=run_config(ctx))
 
     assert models.count() == 0
+
+
+def test_one_for_the_whole_run_is_refused_too(ctx: Context) -> None:
+    own = OpenAIChatCompletionsModel("gpt-5", AsyncOpenAI(api_key="sk-of-its-own"))
+
+    with pytest.raises(UserError, match="would not be recorded"):
+        run_config(ctx, model=own)
+
+
+def test_names_of_models_with_clients_of_their_own_are_refused(ctx: Context) -> None:
+    agent = Agent(name="desk", model="litellm/some-model")
+
+    with pytest.raises(UserError, match="would not be recorded"):
+        Runner.run_sync(agent, "hello", run_config=run_config(ctx))
+
+
+def test_a_client_of_the_callers_sends_through_the_recorder(
+    ctx: Context, models: ModelService
+) -> None:
+    def elsewhere(_request: httpx2.Request) -> httpx2.Response:
+        raise AssertionError("sent past the recorder")
+
+    transport = httpx2.MockTransport(elsewhere)
+    own = AsyncOpenAI(
+        api_key="sk-of-its-own",
+        base_url=models.url,
+        http_client=httpx2.AsyncClient(transport=transport),
+    )
+    models.script("hello", "hello yourself")
+    agent = Agent(name="desk", model="openai/gpt-5")
+
+    run = Runner.run_sync(agent, "hello", run_config=run_config(ctx, client=own))
+
+    assert run.final_output == "hello yourself"
+    assert "sk-of-its-own" in models.calls("hello")[0].headers
+    assert models.calls("hello")[0].model == "gpt-5"
+
+
+def test_what_the_sdk_would_send_by_websocket_is_sent_by_http(
+    ctx: Context, models: ModelService
+) -> None:
+    models.script("hello", "hello yourself")
+    set_default_openai_responses_transport("websocket")
+    try:
+        run = Runner.run_sync(_agent(), "hello", run_config=run_config(ctx))
+    finally:
+        set_default_openai_responses_transport("http")
+
+    assert run.final_output == "hello yourself"
+    assert models.count("hello") == 1
+
+
+def test_an_agent_that_stops_for_a_person_goes_on_with_the_answer(
+    ctx: Context, models: ModelService
+) -> None:
+    agent = _agent(function_tool(look_up, needs_approval=True))
+    call = {"name": "look_up", "arguments": {"order": "o-1"}}
+    models.script("o-1", Answer(tool_calls=(call,)), "found")
+
+    async def both() -> Any:
+        config = run_config(ctx, pure={"look_up"})
+        stopped = await Runner.run(agent, "o-1", run_config=config)
+        (asked,) = stopped.interruptions
+        state = stopped.to_state()
+        state.approve(asked)
+        return await Runner.run(agent, state, run_config=config)
+
+    end = asyncio.run(both())
+
+    assert end.final_output == "found"
+    assert models.rejected() == []
 
 
 def test_arguments_that_do_not_fit_are_told_to_the_model(

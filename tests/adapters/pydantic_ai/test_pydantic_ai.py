@@ -2,10 +2,18 @@
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 
 import pytest
-from pydantic_ai import Agent, UserError
-from pydantic_ai.messages import ModelMessage, ModelResponse, ToolCallPart
+from pydantic_ai import (
+    Agent,
+    DeferredToolRequests,
+    DeferredToolResults,
+    TextOutput,
+    ToolOutput,
+    UserError,
+)
+from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.models.test import TestModel
 
@@ -34,6 +42,7 @@ def send_mail(to: str) -> str:
 @pytest.fixture
 def ctx(models: ModelService, monkeypatch: pytest.MonkeyPatch) -> Context:
     monkeypatch.setenv("OPENAI_BASE_URL", models.url)
+    monkeypatch.setenv("ONWARD_SECRET_OPENAI_API_KEY", "sk-of-a-test")
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     return Context.for_test(call=lambda _tool, request: request.model_dump())
 
@@ -67,6 +76,76 @@ def test_it_is_refused_in_a_stream_too(ctx: Context, models: ModelService) -> No
         asyncio.run(_streamed(agent))
 
     assert models.count() == 0
+
+
+def test_what_a_server_says_of_its_tool_declares_nothing(
+    ctx: Context, models: ModelService
+) -> None:
+    agent = _agent()
+    agent.tool_plain(metadata={"onward": "pure"})(send_mail)
+
+    with durable(ctx, agent), pytest.raises(UndeclaredEffect, match="send_mail"):
+        agent.run_sync("write to ada")
+
+    assert models.count() == 0
+
+
+@pytest.mark.parametrize(
+    "output", [send_mail, [str, send_mail], ToolOutput(send_mail), [TextOutput(send_mail)]]
+)
+def test_a_function_that_ends_the_run_is_a_tool_as_well(ctx: Context, output: Any) -> None:
+    agent: Agent[None, Any] = Agent("openai-chat:gpt-5", output_type=output, defer_model_check=True)
+
+    with pytest.raises(UndeclaredEffect, match="send_mail"), durable(ctx, agent):
+        pass
+    with durable(ctx, agent, pure={"send_mail"}):
+        pass
+
+
+def test_servers_that_count_their_calls_anew_are_understood(ctx: Context) -> None:
+    opened: list[str] = []
+
+    def ask(messages: list[ModelMessage], _info: AgentInfo) -> ModelResponse:
+        number = len(messages) // 2
+        if number == 2:
+            return ModelResponse(parts=[TextPart("done")])
+        ticket = {"order": f"o-{number}", "text": "lost"}
+        return ModelResponse(parts=[ToolCallPart("desk_open_ticket", ticket, "call_0")])
+
+    def answer(_tool: object, request: Ticket) -> dict[str, str]:
+        opened.append(request.order)
+        return {"opened": request.order}
+
+    ctx = Context.for_test(call=answer)
+    agent = Agent(FunctionModel(ask))
+    with durable(ctx, agent):
+        run = agent.run_sync("two tickets", toolsets=[toolset(ctx, open_ticket)])
+
+    assert run.output == "done"
+    assert opened == ["o-0", "o-1"]
+
+
+def test_an_agent_that_stops_for_a_person_goes_on_with_the_answer(
+    ctx: Context, models: ModelService
+) -> None:
+    agent: Agent[None, Any] = Agent(
+        "openai-chat:gpt-5", output_type=[str, DeferredToolRequests], defer_model_check=True
+    )
+    agent.tool_plain(requires_approval=True, metadata=PURE_TOOL)(look_up)
+    call = {"name": "look_up", "arguments": {"order": "o-1"}}
+    models.script("o-1", Answer(tool_calls=(call,)), "found")
+
+    with durable(ctx, agent):
+        stopped = agent.run_sync("o-1")
+        granted = {one.tool_call_id: True for one in stopped.output.approvals}
+        end = agent.run_sync(
+            message_history=stopped.all_messages(),
+            deferred_tool_results=DeferredToolResults(approvals=dict(granted)),
+        )
+
+    assert len(granted) == 1
+    assert end.output == "found"
+    assert models.rejected() == []
 
 
 def test_a_tool_is_declared_pure_where_it_is_registered(ctx: Context, models: ModelService) -> None:

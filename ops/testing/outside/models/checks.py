@@ -1,5 +1,6 @@
 """Which requests a provider would reject: every tool call has exactly one result, and roles take turns."""
 
+import json
 from collections.abc import Iterable
 from typing import Any
 
@@ -55,10 +56,21 @@ def _check_chat(messages: list[dict[str, Any]], *, alternation: bool) -> None:
         if alternation and role == before and role in ("user", "assistant"):
             raise Rejected(f"roles must alternate: two turns of '{role}' in a row")
         if role == "assistant":
+            _check_arguments(message.get("tool_calls") or ())
             open_calls = _distinct(call.get("id") for call in message.get("tool_calls") or ())
         before = role
     if open_calls:
         raise Rejected(f"tool calls without a response: {', '.join(sorted(open_calls))}")
+
+
+def _check_arguments(calls: Iterable[dict[str, Any]]) -> None:
+    for call in calls:
+        try:
+            is_object = isinstance(json.loads(call["function"]["arguments"]), dict)
+        except (ValueError, TypeError, KeyError):
+            is_object = False
+        if not is_object:
+            raise Rejected(f"the arguments of tool call '{call.get('id')}' are no JSON object")
 
 
 def _check_anthropic(messages: list[dict[str, Any]], *, alternation: bool) -> None:
