@@ -76,7 +76,7 @@ def _kill_the_worker_at(world: World, point: str) -> None:
     world.cluster.kill("worker-1")
 
 
-@pytest.fixture(scope="module", params=PLAYS.values(), ids=PLAYS)
+@pytest.fixture(scope="module", params=PLAYS.values(), ids=[*PLAYS])
 def batch(
     request: pytest.FixtureRequest,
     make_world: Callable[..., AbstractContextManager[World]],

@@ -194,7 +194,9 @@ def test_the_limit_counts_what_was_rejected_before_a_crash(
     with next_attempt(journal, claimed) as ctx, pytest.raises(AnswerIncomplete):
         ask(ctx, models, "half")
     assert [state for _, _, state, _ in calls(journal)] == ["length"] * 2
-    assert models.count("half") == 3  # one of them was lost with its process, and counts as asked again
+    assert (
+        models.count("half") == 3
+    )  # one of them was lost with its process, and counts as asked again
     assert owed(claimed) == (Decimal("0.9"), 0, Decimal("0.3"))
 
 
