@@ -71,7 +71,8 @@ def record(
 
     Raises ``LeaseLost`` when the step is not ours any more: the answer is dropped, since the next attempt may
     have asked for it already, what it cost is charged as recovery, and that it came is kept as evidence.
-    Repeatable after an unanswered COMMIT. Texts over the limit go to the artifact store first; digests are of the true texts.
+    Repeatable after an unanswered COMMIT. Texts over the limit go to the artifact store first; digests are of
+    the true texts.
     """
     params = _held(claimed) | _call(call, claimed, worker)
     statement = call_sql.RECORD
