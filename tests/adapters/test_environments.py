@@ -1,6 +1,7 @@
 """Every framework's adapter, tested in the framework's own environment, as ``make adapters`` does."""
 
 import os
+import signal
 import subprocess
 from pathlib import Path
 
@@ -25,6 +26,6 @@ def test_an_adapter_with_the_real_framework(framework: str) -> None:
         try:
             output, _ = tests.communicate(timeout=LONGEST)
         except BaseException:
-            tests.terminate()  # pytest ends its servers
+            tests.send_signal(signal.SIGINT)  # upon which pytest ends its servers
             raise
     assert tests.returncode == 0, output

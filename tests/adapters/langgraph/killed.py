@@ -40,8 +40,8 @@ class Sides(TypedDict, total=False):
     both: str
 
 
-@step
-def side_by_side(ctx: Context, question: str) -> str:
+def ask_both(ctx: Context, question: str) -> str:
+    """The left and the right asked about in nodes side by side."""
     model = chat_model(ctx, model="gpt-5")
 
     def say(side: str) -> str:
@@ -56,6 +56,11 @@ def side_by_side(ctx: Context, question: str) -> str:
     graph.add_edge(["ask_left", "ask_right"], "ask_both")
     end = graph.compile().invoke({})
     return f"{end['left']}, {end['right']}: {end['both']}"
+
+
+@step
+def side_by_side(ctx: Context, question: str) -> str:
+    return ask_both(ctx, question)
 
 
 @step
