@@ -1,6 +1,5 @@
 """Graphs of the real framework: killed in a real worker, and refused."""
 
-from collections.abc import Iterator
 from typing import Any, Literal
 
 import pytest
@@ -11,19 +10,13 @@ from langgraph.prebuilt import ToolNode
 from langgraph.types import Command, interrupt
 
 from examples.adapters.desk import Ticket, look_up, open_ticket
-from models.journal.values import Claimed
-from models.settings import settings
 from tasks import Context
 from tasks.adapters.langgraph import PURE_TOOL, as_function_tool, chat_model
 from tasks.errors import CallNameNeeded, UndeclaredEffect
 from tasks.llm import pure
 from tasks.tools import Tool
-from tests.adapters.langgraph.killed import ask_both
 from tests.adapters.proof import AFTER, Desk
-from tests.support.intents import at_work
-from tests.support.journal import Journal
 from tests.support.models import ModelService
-from tests.support.recording import attempt, next_attempt
 
 
 @pytest.mark.parametrize("after", AFTER)
@@ -43,35 +36,6 @@ def test_branches_in_threads_are_told_apart_by_their_place(
     desk: Desk, label: str, step_key: str
 ) -> None:
     desk.check_side_by_side(label, step_key=step_key)
-
-
-@pytest.fixture
-def claimed(
-    journal: Journal, models: ModelService, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Claimed]:
-    monkeypatch.setenv("ONWARD_MODEL_ENDPOINTS", models.url)
-    monkeypatch.setenv("OPENAI_BASE_URL", models.url)
-    monkeypatch.setenv("ONWARD_SECRET_OPENAI_API_KEY", "sk-of-a-test")
-    settings.cache_clear()
-    yield at_work()
-    monkeypatch.undo()
-    settings.cache_clear()
-
-
-def test_a_graph_that_runs_several_times_in_a_step_gets_its_own_answers_again(
-    journal: Journal, models: ModelService, claimed: Claimed
-) -> None:
-    rounds = (
-        4  # each on the threads of another pool; the model answers the same question differently
-    )
-    with attempt(claimed) as ctx:
-        first = [ask_both(ctx, "it") for _ in range(rounds)]
-    with next_attempt(journal, claimed) as ctx:
-        again = [ask_both(ctx, "it") for _ in range(rounds)]
-
-    assert again == first
-    assert len(set(first)) == rounds
-    assert models.count() == 3 * rounds
 
 
 def send_mail(to: str) -> str:
