@@ -17,7 +17,7 @@ from pydantic import BaseModel, SecretBytes, SecretStr
 from models import redaction
 from models.errors import OnwardError
 from models.messages import path_of
-from models.secret import Secret
+from models.secret import Secret, unmarked
 
 #: Ends of names, as words. The first kind holds numbers too, the last ones also what is no credential.
 _PASSWORDS = ("password", "passwords", "passwd", "passphrase", "pwd", "passcode")
@@ -215,7 +215,7 @@ def _fits(value: str | float, kind: str) -> bool:
         return False
     if not isinstance(value, str):
         return kind == "password" and isinstance(value, int)
-    if _PLACEHOLDER.fullmatch(value):
+    if _PLACEHOLDER.fullmatch(unmarked(value)):
         return False
     if kind == "password":
         return True
@@ -243,6 +243,7 @@ def _ends(words: str, end: str) -> bool:
 
 
 def _is_secret_text(text: str) -> bool:
+    text = unmarked(text)
     return redaction.is_known(text) or _looks_like_one(text)
 
 

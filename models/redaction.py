@@ -48,10 +48,10 @@ _NAMES = frozenset({
 class _Known:
     """Everything that was revealed, ready to be looked for."""
 
-    def __init__(self, values: Mapping[str, str]) -> None:
-        """``values``: value -> name."""
+    def __init__(self, values: Mapping[str, str], vanishing: str = "") -> None:
+        """``values``: value -> name. ``vanishing``: what leaves nothing in its place."""
         self.values = values
-        self.names: dict[str, str] = {}
+        self.names: dict[str, str] = {vanishing: ""} if vanishing else {}
         for value, name in values.items():
             for form in _forms(value):
                 self.names.setdefault(form, name)
@@ -72,8 +72,8 @@ class _Known:
         return [(*one.span(), self._mark(one)) for one in found if one[0] in self.names]
 
     def _mark(self, found: "re.Match[str]") -> str:
-        name = self.names.get(found[0])
-        return f"[secret {name}]" if name else found[0]  # a mark that is there already
+        name = self.names.get(found[0])  # None: it is a mark that is there already
+        return found[0] if name is None else f"[secret {name}]" if name else ""
 
     def _without_ends(self, text: str) -> str:
         parts = _ELLIPSIS.split(text)
@@ -91,6 +91,7 @@ class _Known:
 _lock = threading.Lock()
 _remembered: dict[str, list[str]] = {}  #: name -> values, newest first
 _known: _Known | None = None
+_vanishing = ""
 
 
 def register(name: str, value: str) -> None:
@@ -104,15 +105,27 @@ def register(name: str, value: str) -> None:
             return
         values.insert(0, value)
         del values[_REMEMBERED:]
-        _known = _Known({text: owner for owner, texts in _remembered.items() for text in texts})
+        _known = _remember(_vanishing)
+
+
+def let_vanish(mark: str) -> None:
+    """From now on ``mark``, which no other process has, is in no text that leaves this one."""
+    global _known, _vanishing
+    if _known is None or mark not in _known.names:
+        with _lock:
+            _vanishing, _known = mark, _remember(mark)
+
+
+def _remember(mark: str) -> _Known:
+    return _Known({text: owner for owner, texts in _remembered.items() for text in texts}, mark)
 
 
 def forget() -> None:
     """Nothing is known any more. For tests: what was revealed stays secret."""
-    global _known  # noqa: PLW0603
+    global _known, _vanishing
     with _lock:
         _remembered.clear()
-        _known = None
+        _known, _vanishing = None, ""
 
 
 def is_active() -> bool:
@@ -179,9 +192,10 @@ def found_in(data: bytes | str) -> str | None:
         return None
     if isinstance(data, str):
         data = data.encode("utf-8", "surrogatepass")
-    found = (form for form in _known.forms if form.encode("utf-8", "surrogatepass") in data)
-    form = next(found, None)
-    return None if form is None else _known.names[form]
+    found = (
+        _known.names[form] for form in _known.forms if form.encode("utf-8", "surrogatepass") in data
+    )
+    return next(filter(None, found), None)
 
 
 def spans(text: str) -> list[tuple[int, int, str]]:

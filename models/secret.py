@@ -13,6 +13,7 @@ The value is taken at each ``reveal``, so that a rotated one is used at once, fr
 import logging
 import os
 import re
+import secrets
 import shlex
 import subprocess
 import time
@@ -42,7 +43,10 @@ _COMMAND_TIMEOUT = 20.0  #: seconds
 _FRESH = 30.0  #: seconds that a command's answer is used again, since a vault takes long and counts
 
 _answers: dict[tuple[str, str], tuple[float, str]] = {}
-_in_texts: set[str] = set()  #: names that this process's own code has put into texts
+
+#: Behind a placeholder that this process's own code has made. Nobody outside can know it, so no document can
+#: have its placeholders filled in; it is struck out of whatever is recorded, digested or shown.
+MARK = f"~{secrets.token_hex(16)}~"
 
 
 class SecretMissing(OnwardError):
@@ -64,7 +68,8 @@ class SecretsCommandFailed(RuntimeError):
 class Secret:
     """A reference to a secret by its name. Neither ``repr`` nor the journal ever shows a value.
 
-    In a text it stands as ``{{secret:NAME}}``, which is filled in where the text is sent.
+    In a text it stands as ``{{secret:NAME}}``, which is filled in where the text is sent. Until then a mark of this
+    process follows it, by which it is told from the same words in a document.
     """
 
     __slots__ = ("_name",)
@@ -82,6 +87,11 @@ class Secret:
     @property
     def name(self) -> str:
         return self._name
+
+    @property
+    def placeholder(self) -> str:
+        """``{{secret:NAME}}`` as it is recorded."""
+        return f"{{{{secret:{self._name}}}}}"
 
     def reveal(self) -> str:
         """Its value, now; every text that leaves this process is without it from here on.
@@ -124,8 +134,8 @@ class Secret:
         return hash((TAG, self._name))
 
     def __str__(self) -> str:
-        _in_texts.add(self._name)
-        return f"{{{{secret:{self._name}}}}}"
+        redaction.let_vanish(MARK)
+        return self.placeholder + MARK
 
     def __repr__(self) -> str:
         return f"Secret({self._name!r})"
@@ -151,9 +161,9 @@ class Secret:
         return {"type": "object", "properties": {TAG: {"type": "string"}}, "required": [TAG]}
 
 
-def may_fill(name: str) -> bool:
-    """Whether the agent's own code has put this reference into a text."""
-    return name in _in_texts
+def unmarked(text: str) -> str:
+    """``text`` as it is recorded, the same in every process."""
+    return text.replace(MARK, "")
 
 
 def adopt(structure: Any) -> Any:

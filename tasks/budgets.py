@@ -155,16 +155,19 @@ def view_of(chain: Sequence[Standing]) -> BudgetView:
     )  # fmt: skip
 
 
-def refusal(exceeded: Exceeded, claimed: Claimed, *, model: str | None = None) -> EffectBlocked:
+def refusal(
+    exceeded: Exceeded, claimed: Claimed, *, model: str | None = None, is_priced: bool = False
+) -> EffectBlocked:
     """What stops a step whose next request, or next attempt, a limit forbids; it says how to go on."""
     run_id, step_key, payer = claimed.run_id, claimed.step_key, exceeded.wallet_id
     group = "batch" if payer == claimed.batch_id else "runs"
     whose = f"{group.removesuffix('s')} {payer}"
     if exceeded.asked is None:
+        missing, remedy = _unmeasured(exceeded, model or "unknown", is_priced=is_priced)
         return EffectBlocked(
-            f"{whose} has a cost limit of {dollars(exceeded.limit)}, and the price of model {model or 'unknown'!r} "
-            f"is not known: nothing was sent for step {step_key!r}. Add the model to ONWARD_PRICES of the workers, "
-            f"then `onward runs resume {run_id}` goes on from this step",
+            f"{whose} has a {exceeded.what.removesuffix('s')} limit of {amount(exceeded.what, exceeded.limit)}, and "
+            f"{missing}: nothing was sent for step {step_key!r}. {remedy}, then `onward runs resume {run_id}` goes on "
+            f"from this step",
             reason=BlockReason.BUDGET_EXCEEDED,
         )
     return EffectBlocked(
@@ -192,6 +195,20 @@ def dollars(value: Amount) -> str:
     """Every digit that was counted, and two at least."""
     whole, _, cents = f"{_exact(value):f}".partition(".")
     return f"{whole}.{cents[:2]:0<2}{cents[2:].rstrip('0')} USD"
+
+
+def _unmeasured(exceeded: Exceeded, model: str, *, is_priced: bool) -> tuple[str, str]:
+    """Why nobody can tell what a request takes at most, and what to do about it."""
+    if exceeded.what == "cost" and not is_priced:
+        return (
+            f"the price of model {model!r} is not known",
+            "Add the model to ONWARD_PRICES of the workers",
+        )
+    return (
+        f"nothing says how long an answer of model {model!r} can get",
+        "Give the model a max_output in ONWARD_PRICES of the workers (or the request a max_tokens, or "
+        "declare_endpoint a max_output)",
+    )
 
 
 def _told(exceeded: Exceeded, whose: str, step_key: str) -> str:

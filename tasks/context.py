@@ -231,6 +231,11 @@ class Context:
         self._calls.enter_task()
         self._http.enter_task()
 
+    @property
+    def http(self) -> Http:
+        """Who carries its requests; for the engine."""
+        return self._http
+
     def progress(self, done: float, total: float | None = None, note: str | None = None) -> None:
         """Tell whoever watches how far this step is. Not durable, never needed for recovery."""
         self._report_progress(done, total, note)
@@ -242,9 +247,8 @@ class Context:
     def idempotency_key(self, name: str, ordinal: int | None = None) -> str:
         """The key to send with an effect: the same in every attempt, and after a restore.
 
-        ``name`` tells apart the effects of one step, ``ordinal`` repetitions of one effect. Outside
-        the trust window no key is given: the lease may be another worker's by now, and a new effect
-        started here would be started twice.
+        ``name`` tells apart the effects of one step, ``ordinal`` repetitions of one effect. Outside the trust
+        window no key is given: the lease may be another worker's by now, and an effect would be started twice.
         """
         self._require_trust()
         return idempotency_key(self.run_id, self.step_key, name, ordinal)
@@ -270,10 +274,9 @@ class Context:
     ) -> Self:
         """A context for calling a step directly: ``read(Context.for_test(), uri)``.
 
-        Its lease is always trusted and progress goes nowhere unless you hand in functions. ``call(tool,
-        request)`` answers in place of the tools; without it they are executed, and nothing is recorded.
-        ``http=DirectHttp(transport=...)`` answers requests; without it they are sent. ``llm(question)`` answers
-        in place of the models: a text, or a value of the schema that was asked for.
+        Its lease is always trusted and progress goes nowhere unless you hand in functions. ``call(tool, request)``
+        answers in place of the tools; else they are executed, and nothing is recorded. ``http=DirectHttp(transport=
+        ...)`` answers requests; else they are sent. ``llm(question)``: a text, or a value of the schema asked for.
         """
         return cls(
             run_id=run_id,

@@ -76,6 +76,12 @@ class DirectHttp:
     def enter_task(self) -> None:
         """Nothing is numbered here."""
 
+    async def settle(self, error: BaseException | None) -> None:
+        """Nothing is stopped here."""
+
+    def close(self) -> None:
+        """Nothing is waited for here."""
+
     def _plain(self, options: dict[str, Any]) -> dict[str, Any]:
         plain = {key: given for key, given in options.items() if key not in _RECORDERS_OWN}
         return plain if self._given is None else {"transport": self._given, **plain}

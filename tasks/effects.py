@@ -254,6 +254,11 @@ class Ledger:
             if asking.is_open:
                 self.note(self._cut_short(f"what became of {key} could not be written down"))
 
+    @property
+    def stopped(self) -> Stop | None:
+        """What has stopped the attempt, if anything: it takes no further call."""
+        return self._stop
+
     def require_open(self, what: str) -> None:
         """Raise unless requests are taken: what stopped the step before, or ``CallRefused``."""
         if self._stop is not None:

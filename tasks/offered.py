@@ -46,6 +46,10 @@ class Http(Protocol):
 
     def enter_task(self) -> None: ...
 
+    async def settle(self, error: BaseException | None) -> None: ...
+
+    def close(self) -> None: ...
+
 
 class Facilities(Protocol):
     """What a run offers beside calls and requests, made when first used."""

@@ -19,10 +19,12 @@ from pathlib import Path
 from typing import Any
 
 from models.errors import OnwardError
+from models.journal.call_values import Limit
 from models.messages import safe_repr, shorten
 from models.settings import settings
 
-DEFAULT_MAX_OUTPUT = 4096  #: tokens of an answer that nothing else bounds
+#: Tokens of an answer that nothing else bounds: a guess, by which no limit can be kept.
+DEFAULT_MAX_OUTPUT = 4096
 _log = logging.getLogger("onward.prices")
 _MILLION = -6  #: as a power of ten
 _DIGITS = 60  #: no sum of prices a person writes is ever rounded at this length
@@ -59,6 +61,7 @@ class Worst:
 
     tokens: int
     cost: Decimal | None  #: None: the table has no price for its model
+    guessed: frozenset[Limit] = frozenset()  #: those of the two that nothing bounds
 
 
 def cost_of(model: str | None, tokens_in: int, tokens_out: int) -> Decimal | None:
@@ -73,11 +76,13 @@ def reserve_for(model: str | None, tokens_in_upper: int, max_output: int | None)
     Raises ``PricesError`` when the table cannot be read.
     """
     price = price_of(model)
-    tokens_out = max_output
-    if tokens_out is None:
-        tokens_out = (price and price.max_output) or DEFAULT_MAX_OUTPUT
+    longest = max_output if max_output is not None or price is None else price.max_output
+    tokens_out = DEFAULT_MAX_OUTPUT if longest is None else longest
     cost = None if price is None else price.of(tokens_in_upper, tokens_out)
-    return Worst(tokens_in_upper + tokens_out, cost)
+    guessed: set[Limit] = set()
+    if longest is None:
+        guessed = {"tokens", "cost"} if price is None or price.output else {"tokens"}
+    return Worst(tokens_in_upper + tokens_out, cost, frozenset(guessed))
 
 
 def price_of(model: str | None) -> Price | None:

@@ -31,6 +31,7 @@ from tasks.binding import NO_INPUT, Parameters, annotations_of
 from tasks.canvas import Canvas, Signature, as_canvas
 from tasks.context import Context
 from tasks.definition import Defined, check_step_function, check_step_name
+from tasks.errors import Stop
 from tasks.options import RetryPolicy, StepOptions, StepOptionsInput, step_options
 from tasks.recorder.scopes import new_loop
 
@@ -171,8 +172,21 @@ class BoundStep:
         value = self.step.function(ctx, *values, **named)
         if not inspect.iscoroutine(value):
             return value
-        with asyncio.Runner(loop_factory=new_loop) as runner:
-            return runner.run(_to_its_end(ctx, value))
+        return _run(ctx, value)
+
+
+def _run(ctx: Context, body: Coroutine[Any, Any, object]) -> object:
+    """An async body, to its end; answers that a stopped one has paid for are waited for before its loop ends."""
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        try:
+            value = runner.run(_to_its_end(ctx, body))
+            runner.run(ctx.http.settle(None))
+        except (Exception, Stop, BaseExceptionGroup) as error:
+            runner.run(ctx.http.settle(error))
+            raise
+        finally:  # a shutdown, or the end of its time: no more waiting
+            ctx.http.close()
+        return value
 
 
 async def _to_its_end(ctx: Context, body: Coroutine[Any, Any, object]) -> object:

@@ -11,6 +11,7 @@ from typing_extensions import is_typeddict
 from models.digests import digest
 from models.errors import OnwardError, ValueMismatch
 from models.schemas import annotation_name
+from models.secret import MARK, unmarked
 from models.settings import settings
 from models.values import Typed, decode, encode
 from tasks.errors import DefinitionError
@@ -41,6 +42,9 @@ def ask(
     """Read a request as the journal would. Raises, before anything is sent, for what it cannot hold."""
     try:
         text, value = request_type.round_trip(request, limit=settings().output_limit)
+        if MARK in text:  # under one key a service is sent the same by every process
+            text = unmarked(text)
+            value = request_type.load(text)
     except ValueMismatch as error:
         if not secret:
             raise

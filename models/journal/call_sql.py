@@ -134,7 +134,6 @@ WITH made AS (
 INSERT INTO event (run_id, step_key, token, kind, detail, actor)
 SELECT run_id, step_key, token, 'answers_pardoned', %(reason)s, %(actor)s FROM made"""
 
-#: Texts that stand in the journal as they are; those in the artifact store are verified there.
 #: A claim that is over, whose owner comes back with an answer: what he says is kept, and changes nothing.
 LATE: LiteralString = """
 INSERT INTO attempt (run_id, step_key, token, outcome, attempt, branch, owner, worker, error_type, error, started_at)
@@ -143,6 +142,7 @@ FROM attempt WHERE run_id = %(run_id)s AND step_key = %(step_key)s AND token = %
     AND outcome <> 'superseded'
 ON CONFLICT DO NOTHING"""
 
+#: Texts that stand in the journal as they are; those in the artifact store are verified there.
 CHANGED: LiteralString = """
 SELECT c.step_key, c.generation, c.scope, c.position, c.answer_digest FROM recorded_call c
 WHERE c.run_id = %(run_id)s AND NOT starts_with(c.answer, '{"$onward-')

@@ -71,6 +71,11 @@ class RecordedCall:
     reason: str | None  #: why it was rejected
     age: float
 
+    @property
+    def is_refusal(self) -> bool:
+        """A service found fault with the request: an error of its SDK, and no answer."""
+        return self.state == "failed" and self.status >= 400
+
 
 @dataclass(frozen=True, slots=True)
 class History:
@@ -91,6 +96,8 @@ class Reservation:
     cost: Decimal | None = None  #: None: no price is known
     model: str | None = None
     token: int | None = None  #: of the claim that made it, where that is an earlier one
+    #: Amounts that the request may pass, since nothing bounds its answer: no limit on them could be kept.
+    guessed: frozenset[Limit] = frozenset()
 
     def made_by(self, claimed: Holder) -> int:
         """The token of the claim that set it aside."""
@@ -120,7 +127,7 @@ class Exceeded:
     limit: Amount
     spent: Amount
     held: Amount
-    asked: Amount | None  #: None: a cost limit applies, and no price is known
+    asked: Amount | None  #: None: unknown, for want of a price or of an answer's greatest length
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

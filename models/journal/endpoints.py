@@ -154,23 +154,15 @@ def clear(endpoint: str) -> None:
 
 
 _STANDING: LiteralString = """
-SELECT endpoint, greatest(0, coalesce(extract(epoch FROM not_before - onward_now()), 0))::float8, spread,
-       reason, since, strikes
-FROM endpoint"""
+SELECT greatest(0, coalesce(extract(epoch FROM not_before - onward_now()), 0))::float8, spread, reason, since,
+       strikes
+FROM endpoint WHERE endpoint = %(endpoint)s"""
 
 
 def standing(endpoint: str) -> EndpointStanding:
     """Whether it may be asked, and since when it has not answered; one never heard of answers."""
-    row = database.fetch_one(f"{_STANDING} WHERE endpoint = %(endpoint)s", {"endpoint": endpoint})
-    return _standing(row or (endpoint, 0.0, 0.0, None, None, 0))
-
-
-def standings() -> list[EndpointStanding]:
-    """Every endpoint that was ever left alone, or is limited."""
-    return [_standing(row) for row in database.fetch(f"{_STANDING} ORDER BY endpoint", {})]
-
-
-def _standing(row: database.Row) -> EndpointStanding:
+    row = database.fetch_one(_STANDING, {"endpoint": endpoint})
+    wait, spread, reason, since, strikes = row or (0.0, 0.0, None, None, 0)
     return EndpointStanding(
-        endpoint=row[0], wait=row[1], spread=row[2], reason=row[3], since=row[4], strikes=row[5]
+        endpoint=endpoint, wait=wait, spread=spread, reason=reason, since=since, strikes=strikes
     )

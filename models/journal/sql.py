@@ -42,6 +42,11 @@ CLAIMED: LiteralString = """
     c.crashes + c.lost, c.pardoned_failures, c.batch_id, c.claimed_at, p.step_name, p.arguments, p.input, p.next_key,
     p.fork, p.joins, p.join_index, p.untracked, p.queue, c.wallet_id"""
 
+#: Whose limits hold for a run: its own wallet's, and its batch's where it has none yet. A batch may get its first
+#: limit while a run is being submitted to it that does not see that, and that is not seen.
+PAYER: LiteralString = """
+    coalesce(r.wallet_id, (SELECT w.wallet_id FROM wallet w WHERE w.wallet_id = r.batch_id)) AS wallet_id"""
+
 PLANNED: LiteralString = """
     JOIN plan p ON p.run_id = %(run_id)s AND p.step_key = c.step_key
     LEFT JOIN plan n ON n.run_id = %(run_id)s AND n.step_key = coalesce(p.next_key, p.joins)"""
@@ -66,7 +71,7 @@ WITH c AS (
       AND l.state = 'pending' AND l.missing = 0 AND l.due_at <= onward_now()
       AND r.run_id = %(run_id)s AND r.hold IS NULL
       AND (%(workflow)s::text IS NULL OR r.workflow = %(workflow)s AND r.version = ANY(%(versions)s))
-    RETURNING l.*, r.wallet_id
+    RETURNING l.*, {PAYER}
 ), started AS (
     UPDATE run SET state = 'running', started_at = onward_now(), revision = run.revision + 1
     FROM c WHERE run.run_id = %(run_id)s AND run.state = 'pending'
@@ -77,7 +82,7 @@ FROM c {PLANNED} {INPUT}"""
 #: What became of a claim whose COMMIT was not answered: the nonce in the owner is ours alone.
 CLAIMED_BY: LiteralString = f"""
 SELECT {CLAIMED}, i.output, {AFTER}
-FROM (SELECT l.*, r.wallet_id FROM live l JOIN run r ON r.run_id = %(run_id)s
+FROM (SELECT l.*, {PAYER} FROM live l JOIN run r ON r.run_id = %(run_id)s
       WHERE l.run_id = %(run_id)s AND l.branch = %(branch)s AND l.owner = %(new_owner)s) c
 {PLANNED} {INPUT}"""
 
@@ -102,9 +107,9 @@ WITH done AS (
             CASE WHEN r.hold IS NULL THEN onward_now() + make_interval(secs => %(ttl)s) END,
         claimed_at = onward_now(), publish_at = onward_now(), publications = 0
     FROM run r
-    WHERE r.run_id = %(run_id)s AND {HELD} RETURNING l.owner, l.claimed_at
+    WHERE r.run_id = %(run_id)s AND {HELD} RETURNING l.owner, l.claimed_at, {PAYER}
 ), recorded AS ({RECORD})
-SELECT c.owner, c.claimed_at, {AFTER}
+SELECT c.owner, c.claimed_at, c.wallet_id, {AFTER}
 FROM done c LEFT JOIN plan n ON n.run_id = %(run_id)s AND n.step_key = %(after_key)s"""
 
 #: The first members get their message from the completing worker; `wake` tops up the rest.

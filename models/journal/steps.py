@@ -80,18 +80,15 @@ def complete_and_claim(
         "ttl": settings().lease_ttl, "new_owner": _owner_id(carrier, nonce),
         "after_key": following.next_key or following.joins,
     }  # fmt: skip
-    owner, claimed_at, *after = _held(claimed, sql.ADVANCE_AND_CLAIM, params)
+    owner, claimed_at, wallet_id, *after = _held(claimed, sql.ADVANCE_AND_CLAIM, params)
     if owner is None:
         return Completed()
     return Completed(
         claimed=claimed.followed_by(
-            following,
-            owner=owner,
-            claimed_at=claimed_at,
-            piped=params["output"],
-            after=_planned(after),
+            following, owner=owner, claimed_at=claimed_at, wallet_id=wallet_id,
+            piped=params["output"], after=_planned(after),
         )
-    )
+    )  # fmt: skip
 
 
 def confirm(claimed: Claimed) -> bool:

@@ -70,23 +70,26 @@ class Claimed:
     join_index: int | None
     untracked: bool
     queue: str
-    wallet_id: (
-        str | None
-    )  #: what the run is paid from; None: it has no limits, and has spent nothing
+    #: What the run is paid from, or its batch; None: neither has limits, and it has spent nothing.
+    wallet_id: str | None
     piped: str | None  #: the predecessor's recorded output, when it has one
     after: Planned | None  #: the step that follows, or the join this branch reports to
 
     def followed_by(
-        self, step: Planned, *, owner: str, claimed_at: datetime, piped: str, after: Planned | None
-    ) -> "Claimed":
-        """The next step of the branch, claimed in the commit that completed this one: its first attempt."""
+        self, step: Planned, *, owner: str, claimed_at: datetime, wallet_id: str | None, piped: str,
+        after: Planned | None,
+    ) -> "Claimed":  # fmt: skip
+        """The next step of the branch, claimed in the commit that completed this one: its first attempt.
+
+        What it is paid from may have been opened since this one was claimed.
+        """
         return Claimed(
             run_id=self.run_id, branch=self.branch, step_key=step.step_key, prev_key=self.step_key,
             token=self.token + 1, owner=owner, attempt=1, failures=0, crashes=0, pardoned_failures=0,
             batch_id=self.batch_id, claimed_at=claimed_at, step_name=step.step_name,
             arguments=step.arguments, input_kind=step.input_kind, next_key=step.next_key, fork=step.fork,
             joins=step.joins, join_index=step.join_index, untracked=step.untracked, queue=step.queue,
-            wallet_id=self.wallet_id, piped=piped, after=after,
+            wallet_id=wallet_id, piped=piped, after=after,
         )  # fmt: skip
 
     @property

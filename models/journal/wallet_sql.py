@@ -65,8 +65,8 @@ exceeded AS (
         (0, 'attempts', k.limit_attempts::numeric, u.attempts::numeric, 0::numeric, 1::numeric),
         (1, 'seconds', k.limit_seconds::numeric, u.seconds::numeric, 0, 0),
         (2, 'calls', k.limit_calls, k.spent_calls, k.held_calls, 1),
-        (3, 'tokens', k.limit_tokens, k.spent_tokens, k.held_tokens, %(tokens)s::bigint),
-        (4, 'cost', k.limit_cost, k.spent_cost, k.held_cost, %(cost)s::numeric)
+        (3, 'tokens', k.limit_tokens, k.spent_tokens, k.held_tokens, %(asked_tokens)s::bigint),
+        (4, 'cost', k.limit_cost, k.spent_cost, k.held_cost, %(asked_cost)s::numeric)
     ) v(place, what, cap, spent, held, asked)
     WHERE v.place < %(judged)s AND v.cap IS NOT NULL
       AND coalesce(v.spent + v.held + v.asked > v.cap, true)

@@ -43,6 +43,8 @@ def reserve(claimed: Holder, reservation: Reservation) -> Reserved | Exceeded | 
     """
     params = _held(claimed) | _place(claimed, reservation) | {
         "tokens": reservation.tokens, "cost": reservation.cost, "model": reservation.model,
+        "asked_tokens": None if "tokens" in reservation.guessed else reservation.tokens,
+        "asked_cost": None if "cost" in reservation.guessed else reservation.cost,
         "judged": _ALL_LIMITS,
     }  # fmt: skip
     refused = False
@@ -71,7 +73,7 @@ def check(claimed: Holder) -> Exceeded | None:
 
     Raises ``LeaseLost`` when the step is not ours any more.
     """
-    params = _held(claimed) | {"tokens": 0, "cost": Decimal(0), "judged": _OWN_LIMITS}
+    params = _held(claimed) | {"asked_tokens": 0, "asked_cost": Decimal(0), "judged": _OWN_LIMITS}
     row = database.fetch_one(wallet_sql.CHECK, params)
     if row is None:
         raise _displaced(claimed)

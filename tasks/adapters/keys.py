@@ -1,12 +1,10 @@
 """The keys of providers: named here, looked up when a request leaves, so that a replay needs none."""
 
-import re
 from typing import Any
 
 from models.errors import OnwardError
-from tasks.secrets import Secret, declare_placeholders
+from models.secret import Secret, unmarked
 
-_PLACEHOLDER = re.compile(r"\{\{secret:([^{}]+)\}\}")
 _OURS = {
     "http_client": "calls are recorded by the one of ctx. What a proxy or a certificate needs goes into the "
     "environment (HTTPS_PROXY, SSL_CERT_FILE)",
@@ -25,12 +23,10 @@ def client_options(given: dict[str, Any], *, secret: str, http_client: Any) -> d
 
 
 def declared(key: Any) -> Any:
-    """A key as an SDK takes it. The agent's author wrote it, so the names in it may be filled in."""
+    """A key as an SDK takes it. It is filled in where it stands in a header for credentials, and nowhere else."""
     if isinstance(key, Secret):
-        return str(key)
-    if isinstance(key, str):
-        declare_placeholders(*_PLACEHOLDER.findall(key))
-    return key
+        return key.placeholder
+    return unmarked(key) if isinstance(key, str) else key
 
 
 def refuse_ours(given: dict[str, Any]) -> None:

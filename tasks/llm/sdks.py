@@ -12,6 +12,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
+from models.secret import Secret
 from models.settings import settings
 from tasks.context import Context
 from tasks.errors import CallPostponed, final_cause
@@ -182,12 +183,12 @@ def base_url(provider: str) -> str | None:
 
 
 def _key(provider: str) -> str:
-    """A placeholder that the recorder fills in on the way out: no client here ever holds the key."""
+    """A placeholder that the recorder fills in, in the header it goes out in: no client here ever holds the key."""
     name = settings().llm_key if provider == settings().llm_provider else ""
     usual = _USUAL_KEYS[provider]
     if not name and any(os.environ.get(one) for one in (f"ONWARD_SECRET_{usual}", usual)):
         name = usual
-    return f"{{{{secret:{name}}}}}" if name else _NO_KEY
+    return Secret(name).placeholder if name else _NO_KEY
 
 
 def _imported(provider: str) -> ModuleType:

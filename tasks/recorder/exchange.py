@@ -24,14 +24,21 @@ from tasks.recorder.values import Arrived, Incoming, NoAnswer, Outgoing, Send
 
 _SHOWN = 2000  #: characters of an answer that was given up
 
-#: A gateway's word that the service itself took too long: it has worked on the request, and may bill it.
-_PERHAPS_BILLED = frozenset({504, 524})
+#: The service broke, or a gateway lost it, over the request: it may have worked on it, and bill it. One that turns
+#: requests away (429, 503, 529) has not, nor has one that finds fault with them.
+_PERHAPS_BILLED = frozenset({408, 500, 502, 504, *range(520, 525)})
 
 #: That an answer made in the background is not there is an answer too.
 _FORGOTTEN = frozenset({404, 410})
 
 #: A reader wants the same again after these: they say something about the moment, not about what was read.
 _PASSING = frozenset({401, 403, 407, 408, 425, 429})
+
+#: Faults found with the moment rather than with a request to a model: asked again, it may be taken.
+_UNSETTLED = frozenset({402, 407, 409, 423, 425})
+
+#: In which the SDKs of OpenAI and Anthropic count the tries of one call, from 0.
+_TRIES = "x-stainless-retry-count"
 
 
 class Exchange:
@@ -52,9 +59,18 @@ class Exchange:
             if self._admitted.kind == "untracked":
                 return (yield from self._pass())
             with scopes.asking(self._rec.numbering, what=self._rec.what) as turn:
-                if (given_up := self._rec.given_up.get((turn.path, self._kept.digest))) is not None:
-                    raise given_up  # an SDK that tries again by itself
+                key = turn.path, self._kept.digest
+                if not self._is_repeat:
+                    self._rec.given_up.pop(key, None)
+                elif key in self._rec.given_up:
+                    raise self._rec.given_up[key]
                 return (yield from self._ask(turn))
+
+    @property
+    def _is_repeat(self) -> bool:
+        """The client makes the request again by itself; whoever called it knows nothing of that."""
+        tries = (value for name, value in self._request.headers if name.lower() == _TRIES)
+        return next(tries, "0") != "0"
 
     def _pass(self) -> Steps:
         """A step that does untracked I/O: nothing is recorded, as little as of its other doings."""
@@ -69,15 +85,15 @@ class Exchange:
     def _ask(self, turn: scopes.Turn) -> Steps:
         counted = 0
         while True:
-            position = turn.take()
-            record = self._kept.met(turn.path, position)
+            position, record = self._kept.met(turn)
             incoming = self._kept.recalled(record, self._options) if record else None
             if incoming is None:
                 generation = self._rec.history.generation
                 place = Place(generation, turn.path, position)
                 if record is not None:  # too old for its reader
                     place = self._rec.refreshing(turn.path, position)
-                incoming = yield from self._live(place, turn)
+                with self._rec.air.seat() as self._seat:
+                    incoming = yield from self._live(place, turn)
             if self._is_taken(incoming):
                 incoming.asks = counted + 1
                 return incoming
@@ -88,6 +104,8 @@ class Exchange:
 
     def _is_taken(self, incoming: Incoming) -> bool:
         if incoming.place is None or incoming.state in ("complete", "pending"):
+            return True
+        if incoming.status >= 400:  # what the service says about the request, for its maker to hear
             return True
         if incoming.state != "length" or incoming.verdict == "rejected":
             return False
@@ -119,7 +137,9 @@ class Exchange:
         outgoing = filled(self._request)  # a missing secret stops it before anything is set aside
         if self._admitted.kind == "model":
             return (yield from self._live_model(place, outgoing))
-        yield from waiting.for_place(self._rec, self._admitted.endpoint, tokens=0)
+        troubled = yield from waiting.for_place(
+            self._rec, self._admitted.endpoint, tokens=0, seat=self._seat
+        )
         self._rec.require_trust()
         started = time.monotonic()
         try:
@@ -132,7 +152,10 @@ class Exchange:
         if self._admitted.polls and arrived.status >= 400 and arrived.status not in _FORGOTTEN:
             waiting.after_refusal(self._rec, self._admitted.endpoint, self._request, arrived)
         waiting.after_read(self._rec, self._admitted.endpoint, arrived)
-        return self._read(place, turn, arrived, started=started)
+        incoming = self._read(place, turn, arrived, started=started)
+        if troubled and arrived.status not in _PASSING and arrived.status < 500:
+            waiting.after_success(self._rec, self._admitted.endpoint)
+        return incoming
 
     def _read(
         self, place: Place, turn: scopes.Turn, arrived: Arrived, *, started: float
@@ -156,7 +179,7 @@ class Exchange:
         rec, endpoint = self._rec, self._admitted.endpoint
         wanted = dialects.wanted(self._dialect, self._request.body)
         worst = rec.purse.worst(wanted, endpoint)
-        troubled = yield from waiting.for_place(rec, endpoint, tokens=worst.tokens)
+        troubled = yield from waiting.for_place(rec, endpoint, tokens=worst.tokens, seat=self._seat)
         rec.charge_lost()
         reservation = money.reservation(place, worst, model=wanted.model)
         rec.purse.reserve(reservation)
@@ -168,7 +191,9 @@ class Exchange:
             if arrived.status in _PERHAPS_BILLED:
                 rec.purse.charge_all(reservation, started=started)
             waiting.after_refusal(rec, endpoint, self._request, arrived, held=reservation)
-            return unrecorded(arrived, Reading("failed"), self._request)
+            if arrived.status in _UNSETTLED or arrived.status < 400 or arrived.broken is not None:
+                return unrecorded(arrived, Reading("failed"), self._request)
+            return self._kept.record(place, arrived, Reading("failed"), started=started)
         incoming = self._answered(place, arrived, reservation, started=started)
         if troubled:  # after the record: nothing comes between an answer and its being written down
             waiting.after_success(rec, endpoint)

@@ -9,7 +9,7 @@ from models.failpoints import FailPoint, failpoint
 from models.journal import calls
 from models.journal.call_values import Charge, NewCall, Place, RecordedCall, Reservation
 from tasks import patience
-from tasks.recorder import dialects, digests, money, spread
+from tasks.recorder import dialects, digests, money, scopes, spread
 from tasks.recorder.comparing import difference
 from tasks.recorder.guard import Admitted
 from tasks.recorder.options import CallOptions, Freshness
@@ -37,19 +37,21 @@ class Keeping:
             method=request.method, url=self._url, dialect=admitted.name, body=self._body
         )
 
-    def met(self, path: str, position: int) -> RecordedCall | None:
-        """What is on record at this place; another request there stops the step, or sets its records aside."""
-        record = self._rec.record_at(path, position)
+    def met(self, turn: scopes.Turn) -> tuple[int, RecordedCall | None]:
+        """Its position, and what is on record there; another request stops the step, or sets its records aside."""
+        position, record = self._rec.next_on_record(turn.path, turn.position, digest=self.digest)
+        turn.skip_to(position)
+        turn.take()
         if record is None:
-            return None
+            return position, None
         if record.digest == self.digest:
             self._rec.has_replayed = True
-            return record
+            return position, record
         recorded = self._rec.written(lambda: calls.request(self._rec.claimed, record.place))
         self._rec.mismatch(
-            f"position {position} of scope {path!r} differs in {difference(recorded, self._body)}"
+            f"position {position} of scope {turn.path!r} differs in {difference(recorded, self._body)}"
         )
-        return None
+        return position, None
 
     def recalled(self, record: RecordedCall, options: CallOptions) -> Incoming | None:
         """The recorded answer; None when it is too old for its reader."""

@@ -49,7 +49,10 @@ class Purse:
             stoppable=True,
         )
         if isinstance(answer, Exceeded):
-            raise budgets.refusal(answer, self.claimed, model=reservation.model)
+            is_priced = reservation.cost is not None
+            raise budgets.refusal(
+                answer, self.claimed, model=reservation.model, is_priced=is_priced
+            )
         if isinstance(answer, Withheld):
             raise EffectWithheld(
                 f"A model call of step {self.claimed.step_key!r} was not made: the run is held ({answer.hold})."
@@ -81,8 +84,9 @@ def reservation(
 ) -> Reservation:
     """What is set aside for a request. One claim sends at most one for a place, so they need no numbers."""
     return Reservation(
-        place=place, send=1, tokens=worst.tokens, cost=worst.cost, model=model, token=token
-    )
+        place=place, send=1, tokens=worst.tokens, cost=worst.cost, model=model, token=token,
+        guessed=worst.guessed,
+    )  # fmt: skip
 
 
 def cost(reading: Reading, model: str | None) -> Decimal | None:

@@ -4,7 +4,7 @@ A transport hands a request in and drives the exchange: the exchange itself does
 same for threads and for asyncio.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any, NoReturn
@@ -21,6 +21,7 @@ from tasks import patience
 from tasks.effects import Ledger
 from tasks.errors import AnswerIncomplete, AttemptLost, CallPostponed, EffectBlocked, Stop
 from tasks.recorder import scopes
+from tasks.recorder.air import Air
 from tasks.recorder.driving import Steps, adrive, drive
 from tasks.recorder.money import Purse
 from tasks.recorder.options import CallOptions
@@ -46,6 +47,7 @@ class Recorder:
         self.require_trust, self.redact = require_trust, redact
         self.numbering = scopes.Numbering()
         self.purse = Purse(claimed)
+        self.air = Air(ledger, require_trust)
         self._lost = claimed.attempt > 1  #: what earlier attempts set aside is to be charged first
         self.backgrounds: dict[
             str, Reservation
@@ -80,6 +82,12 @@ class Recorder:
     def enter_task(self) -> None:
         scopes.enter_task()
 
+    async def settle(self, error: BaseException | None) -> None:
+        await self.air.settle(error)
+
+    def close(self) -> None:
+        self.air.close()
+
     def entered(self) -> AbstractContextManager[None]:
         """The body runs within."""
         return scopes.entered(self.numbering, self.what)
@@ -99,12 +107,12 @@ class Recorder:
     async def aexchange(
         self,
         request: Outgoing,
-        send: Callable[[Send], Awaitable[Arrived]],
+        send: Callable[[Send], Coroutine[Any, Any, Arrived]],
         *,
         options: CallOptions,
     ) -> Incoming:
         """``exchange`` in an asyncio task: the loop goes on while the answer is waited for."""
-        return await adrive(self._steps(request, options), send)
+        return await adrive(self._steps(request, options), send, air=self.air)
 
     def _steps(self, request: Outgoing, options: CallOptions) -> Steps:
         from tasks.recorder.exchange import Exchange  # noqa: PLC0415 - it stands on this module
@@ -123,8 +131,44 @@ class Recorder:
                 self._history = self.written(lambda: calls.history(self.claimed))
         return self._history
 
-    def record_at(self, path: str, position: int) -> RecordedCall | None:
-        return self.history.calls.get((path, position))
+    def next_on_record(
+        self, path: str, position: int, *, digest: str
+    ) -> tuple[int, RecordedCall | None]:
+        """The place of a request that has come to a position of its scope, and what is on record there.
+
+        A failure that was not written down has used up a position: whoever asks again finds his record after the
+        gap. What a person has let go by trying anew is gone over as well.
+        """
+        record = self.history.calls.get((path, position))
+        if record is not None and not self._is_let_go(record, digest):
+            return position, record
+        free = position
+        for place in self._places(path, position):
+            record = self.history.calls[path, place]
+            if not self._is_let_go(record, digest):
+                return (place, record) if digest == record.digest or place == free else (free, None)
+            free += place == free
+        return free, None
+
+    def _places(self, path: str, position: int) -> list[int]:
+        """The positions on record in a scope, from one on."""
+        return sorted(
+            place for scope, place in self.history.calls if scope == path and place >= position
+        )
+
+    def _is_let_go(self, record: RecordedCall, digest: str | None = None) -> bool:
+        """Rejected or refused before a person let the step start anew: another request may stand in its place.
+
+        The same request is given it again, but for a refusal that was the end: what came after one rests on it.
+        """
+        if self.counts(record) or not (record.verdict == "rejected" or record.is_refusal):
+            return False
+        if record.digest != digest:
+            return True
+        after = self._places(record.place.scope, record.place.position + 1)
+        return record.is_refusal and (
+            not after or self.history.calls[record.place.scope, after[0]].digest == digest
+        )
 
     def refreshed(self, path: str, position: int) -> RecordedCall | None:
         """The newest record of something that was read again."""
@@ -198,9 +242,13 @@ class Recorder:
         self._history = replace(self.history, generation=generation, calls={})
 
     def require_nothing_left(self) -> None:
-        """Before a new effect of the body: everything on record in its scope has been asked for again."""
-        if scopes.current_path(self.numbering) == "":
-            self._refuse_left([call for call in self._left() if call.place.scope == ""])
+        """Before a new effect of the body: everything on record where it stands has been asked for again.
+
+        Siblings may not have come to their requests yet, so theirs are looked at when the step ends.
+        """
+        path = scopes.current_path(self.numbering)
+        mine = self.numbering.used_here() if path is None else {path}
+        self._refuse_left([call for call in self._left() if call.place.scope in mine])
 
     def left_over(self) -> Stop | None:
         """What stops a step that is about to complete: answers on record that it did not ask for."""
@@ -218,7 +266,9 @@ class Recorder:
         return [
             call
             for (scope, position), call in self.history.calls.items()
-            if _REFRESHED not in scope and position >= self.numbering.reached(scope)
+            if _REFRESHED not in scope
+            and position >= self.numbering.reached(scope)
+            and not self._is_let_go(call)
         ]
 
     def _refuse_left(self, left: list[RecordedCall], *, ended: bool = False) -> None:

@@ -60,6 +60,12 @@ class Numbering:
             use = self._uses.get(path)
             return use.position if use else 0
 
+    def used_here(self) -> set[str]:
+        """The scopes whose last request was made by this thread."""
+        here = threading.get_ident()
+        with self.lock:
+            return {path for path, use in self._uses.items() if use.thread == here}
+
 
 @dataclass(frozen=True, slots=True)
 class Scope:
@@ -170,6 +176,16 @@ class Turn:
     path: str
     _use: _Use
     _numbering: Numbering
+
+    @property
+    def position(self) -> int:
+        """The next one."""
+        return self._numbering.reached(self.path)
+
+    def skip_to(self, position: int) -> None:
+        """Those before it are used up."""
+        with self._numbering.lock:
+            self._use.position = position
 
     def take(self) -> int:
         """The next position."""

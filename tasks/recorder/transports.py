@@ -102,17 +102,30 @@ def _async_kind(module: Any) -> Any:
     class AsyncRecorded(module.AsyncBaseTransport):  # type: ignore[misc] # known at run time only
         def __init__(self, recorder: "Recorder", inner: Any, options: CallOptions) -> None:
             self._recorder, self._inner, self._options = recorder, inner, options
+            self._in_flight, self._closes = 0, False
 
         async def handle_async_request(self, request: Any) -> Any:
             incoming = await self._recorder.aexchange(
                 _outgoing(request, await request.aread()),
-                lambda order: _Sending(module, request, order).asend(self._inner),
+                lambda order: self._send(_Sending(module, request, order)),
                 options=_options(request, self._options),
             )
             return _response(module, request, incoming)
 
+        async def _send(self, sending: "_Sending") -> Arrived:
+            self._in_flight += 1
+            try:
+                return await sending.asend(self._inner)
+            finally:
+                self._in_flight -= 1
+                if self._closes and not self._in_flight:
+                    await self._inner.aclose()
+
         async def aclose(self) -> None:
-            await self._inner.aclose()
+            if self._in_flight and self._recorder.air.keeps():
+                self._closes = True  # the last one closes: its answer is paid for
+            else:
+                await self._inner.aclose()
 
     return AsyncRecorded
 

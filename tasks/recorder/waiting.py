@@ -16,6 +16,7 @@ from tasks import leaving
 from tasks.asking import WAIT_IN_PLACE
 from tasks.errors import CallPostponed, EffectBlocked, UndeclaredEffect
 from tasks.recorder import money, refusals
+from tasks.recorder.air import Seat
 from tasks.recorder.declared import Endpoint
 from tasks.recorder.dialects import as_object
 from tasks.recorder.recorder import Recorder
@@ -23,29 +24,52 @@ from tasks.recorder.refusals import Denied, Elsewhere, Later, Withdrawn
 from tasks.recorder.values import Arrived, NoAnswer, Order, Outgoing, Wait
 
 _NAP = 0.5  #: seconds between two looks whether the worker is to leave
+_LOOK = 2.0  #: seconds, at most, between two looks whether the line is shorter
 _SPREAD = 60.0  #: seconds over which a crowd comes back
 _SHARE = 0.25  #: of a long pause, likewise
 
 
 def for_place(
-    recorder: Recorder, endpoint: Endpoint, *, tokens: int
+    recorder: Recorder, endpoint: Endpoint, *, tokens: int, seat: Seat
 ) -> Generator[Order, Arrived | None, bool]:
     """Wait for a place under the endpoint's limits, or send the step back when that takes long.
 
-    Whether the endpoint is known to have failed before.
+    Whether the endpoint is known to have failed before. What has stopped the step meanwhile is raised.
     """
     troubled = _require_no_pause(recorder, endpoint)
-    wait = money.place_in_line(endpoint, tokens=tokens, at_most=WAIT_IN_PLACE)
-    if wait <= 0:
-        return troubled
-    if wait > WAIT_IN_PLACE:
-        raise _postponed(recorder, endpoint, "its limit is reached", wait - WAIT_IN_PLACE / 2)
-    turn = time.monotonic() + wait
-    while (left := turn - time.monotonic()) > 0:
-        if leaving.is_leaving():
-            raise _postponed(recorder, endpoint, "its limit is reached", left)
-        yield Wait(min(left, _NAP))
-    return _require_no_pause(recorder, endpoint)
+    wait = yield from _in_line(recorder, endpoint, tokens=tokens, seat=seat)
+    if wait > 0:
+        turn = time.monotonic() + wait
+        while (left := turn - time.monotonic()) > 0:
+            if leaving.is_leaving():
+                raise _postponed(recorder, endpoint, "its limit is reached", left)
+            yield Wait(min(left, _NAP))
+        troubled = _require_no_pause(recorder, endpoint)
+    _require_going_on(recorder)
+    return troubled
+
+
+def _in_line(
+    recorder: Recorder, endpoint: Endpoint, *, tokens: int, seat: Seat
+) -> Generator[Order, Arrived | None, float]:
+    """A place in the line: seconds until its turn.
+
+    While others of the step have one, the worker is held anyway, and they would lose theirs: it stays.
+    """
+    while True:
+        wait = money.place_in_line(endpoint, tokens=tokens, at_most=WAIT_IN_PLACE)
+        if wait <= WAIT_IN_PLACE:
+            seat.take()
+            return wait
+        if leaving.is_leaving() or not seat.has_siblings():
+            raise _postponed(recorder, endpoint, "its limit is reached", wait - WAIT_IN_PLACE / 2)
+        yield Wait(min(max(wait - WAIT_IN_PLACE, _NAP), _LOOK))
+        _require_going_on(recorder)
+
+
+def _require_going_on(recorder: Recorder) -> None:
+    if (stop := recorder.ledger.stopped) is not None:
+        raise stop
 
 
 def _require_no_pause(recorder: Recorder, endpoint: Endpoint) -> bool:

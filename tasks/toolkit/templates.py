@@ -23,7 +23,7 @@ from models.credentials import is_credential_name
 from models.errors import OnwardError
 from models.ids import new_nonce
 from models.messages import one_line
-from models.secret import WRITE_AS, Secret
+from models.secret import WRITE_AS, Secret, unmarked
 from tasks.errors import DefinitionError
 
 _HOLE = re.compile(
@@ -91,7 +91,7 @@ class Template:
     """One text with holes, checked when it is declared."""
 
     def __init__(self, text: str | Secret, *, owner: str) -> None:
-        text = str(text)  # of a reference: its placeholder
+        text = unmarked(str(text))  # of a reference: its placeholder
         self.text, self._owner = text, owner
         rest = _HOLE.sub("", text)
         if "{" in rest or "}" in rest:

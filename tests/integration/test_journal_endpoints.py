@@ -183,4 +183,4 @@ def test_a_limit_that_is_lifted_leaves_no_queue(journal: Journal) -> None:
         take(requests=6)
     assert take(tokens=600) == 0
     assert take(requests=6) == 0
-    assert [one.endpoint for one in endpoints.standings()] == [ENDPOINT]
+    assert journal.rows("SELECT endpoint FROM endpoint") == [{"endpoint": ENDPOINT}]

@@ -180,7 +180,8 @@ def test_an_error_at_a_look_sends_the_step_back_and_costs_nothing(
         holder = again(journal, claimed)
         with attempt(holder) as ctx, pytest.raises(CallPostponed, match="status 500"):
             think_long(ctx)
-        endpoints.clear(server.url)
+        assert endpoints.standing(server.url).strikes == 1
         to_its_end(journal, again(journal, holder), think_long)
+        assert endpoints.standing(server.url).since is None  # it has answered
         methods = [one.split(b" ")[0] for one in server.asked]
     assert methods == [b"POST", b"GET", b"GET"]

@@ -4,13 +4,17 @@ import re
 
 import psycopg
 import pytest
+from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from psycopg import sql
 from sqlalchemy import create_engine
 
-from models import migrations, rows, states
+from models import database, migrations, rows, states
+from models.settings import settings
 from tasks import group
+from tests.support.calling import hold
+from tests.support.intents import send
 from tests.support.journal import Journal, Worker, at, row_of, submit_run
 
 CONSTRAINTS = """
@@ -56,6 +60,67 @@ def test_migrating_twice_changes_nothing(empty_database_url: str) -> None:
     migrations.upgrade(empty_database_url)
     assert fetch(empty_database_url, catalogue) == before
     assert fetch(empty_database_url, "SELECT * FROM alembic_version") == [(migrations.head(),)]
+
+
+def carry_over(journal: Journal, url: str) -> dict[str, list[tuple[object, ...]]]:
+    """Put a journal's rows into one of an earlier version, as far as that has columns for them; what it then holds."""
+    columns = fetch(
+        url,
+        "SELECT c.table_name::text, array_agg(c.column_name::text ORDER BY c.ordinal_position)"
+        " FROM information_schema.columns c JOIN information_schema.tables t USING (table_schema, table_name)"
+        " WHERE c.table_schema = 'public' AND t.table_type = 'BASE TABLE' AND c.table_name <> 'alembic_version'"
+        " GROUP BY 1",
+    )
+    held = {}
+    with (
+        psycopg.connect(journal.conninfo) as source,
+        psycopg.connect(url.replace("+psycopg", "", 1)) as target,
+    ):
+        target.execute("SET session_replication_role = replica")  # parents may come after children
+        for table, names in columns:
+            assert isinstance(table, str)
+            assert isinstance(names, list)
+            picked = sql.SQL("SELECT {} FROM {} ORDER BY 1, 2").format(
+                sql.SQL(", ").join(
+                    sql.SQL("{}::text").format(sql.Identifier(name)) for name in names
+                ),
+                sql.Identifier(table),
+            )
+            held[table] = source.execute(picked).fetchall()
+            into = sql.SQL("INSERT INTO {} ({}) OVERRIDING SYSTEM VALUE VALUES ({})").format(
+                sql.Identifier(table),
+                sql.SQL(", ").join(map(sql.Identifier, names)),
+                sql.SQL(", ").join([sql.Placeholder()] * len(names)),
+            )
+            target.cursor().executemany(into, held[table])
+            assert target.execute(picked).fetchall() == held[table]
+    return {table: rows for table, rows in held.items() if rows}
+
+
+def test_runs_of_the_version_before_calls_go_on_and_get_their_wallets(
+    journal: Journal, empty_database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Upgraded while one step is done and the next one runs, with an effect on its way."""
+    worker, run_id = Worker(), submit_run(row_of("a", "b", "c"))
+    worker.do(run_id, "a")
+    claimed = worker.take(run_id, "b")
+    send(claimed)
+    command.upgrade(migrations.config(empty_database_url), "0003")
+    carried = carry_over(journal, empty_database_url)
+    assert {"run", "plan", "live", "step", "effect"} <= set(carried)
+
+    migrations.upgrade(empty_database_url)
+    database.close()
+    monkeypatch.setenv("ONWARD_DATABASE_URL", empty_database_url)
+    settings.cache_clear()
+    assert fetch(empty_database_url, "SELECT wallet_id FROM run") == [(None,)]
+    assert len(fetch(empty_database_url, "SELECT 1 FROM effect")) == len(carried["effect"])
+    hold(claimed)
+    following = worker.complete_and_claim(claimed).claimed
+    assert following is not None
+    assert following.wallet_id == run_id
+    worker.complete(following)
+    assert fetch(empty_database_url, "SELECT state FROM run") == [("completed",)]
 
 
 def test_every_time_has_its_zone_and_every_text_its_full_length(database_url: str) -> None:

@@ -17,6 +17,7 @@ from models.settings import settings
 from models.states import BlockReason
 from tasks import Context
 from tasks.errors import AnswerIncomplete, CallPostponed, EffectBlocked
+from tasks.recorder.declared import declare_endpoint
 from tests.support.calling import WRONG_BOOKS
 from tests.support.journal import Journal, Worker, row_of, submit_run
 from tests.support.liar import Liar, answer, liar
@@ -158,9 +159,13 @@ def test_embeddings_are_charged_by_their_input(server: Liar, claimed: Claimed) -
 
 
 @pytest.mark.parametrize(
-    ("status", "costs"), [(504, True), (524, True), (502, False), (500, False)]
+    ("status", "costs"),
+    [
+        *[(status, True) for status in (408, 500, 502, 504, 520, 521, 522, 523, 524)],
+        *[(status, False) for status in (429, 503, 529)],
+    ],
 )
-def test_a_gateway_that_did_not_wait_does_not_make_it_free(
+def test_a_service_that_breaks_over_a_request_does_not_make_it_free(
     server: Liar, claimed: Claimed, status: int, costs: bool
 ) -> None:
     server.says(answer({"error": {"message": "too slow"}}, status=status))
@@ -169,6 +174,60 @@ def test_a_gateway_that_did_not_wait_does_not_make_it_free(
     tokens, _ = spent(claimed)
     assert (tokens > LIMIT) is costs
     assert wallets.standing(claimed.run_id).recovery_tokens == tokens
+
+
+def test_a_request_at_fault_is_free(server: Liar, claimed: Claimed) -> None:
+    server.says(answer({"error": {"message": "which role?"}}, status=400))
+    with attempt(claimed) as ctx:
+        ask(ctx, server)
+    assert spent(claimed) == (0, 0)
+    assert wallets.standing(claimed.run_id).spent_calls == 0
+
+
+LONG = whole({"prompt_tokens": 10, "completion_tokens": 60_000})
+
+
+@pytest.mark.parametrize("limited", [Limits(cost=Decimal(1)), Limits(tokens=50_000)])
+def test_an_answer_of_any_length_is_not_asked_for_under_a_limit(
+    server: Liar, claimed: Claimed, limited: Limits
+) -> None:
+    """A limit of one dollar, and an answer for 0.60 of which 0.05 would have been reserved, twice."""
+    server.says(answer(LONG))
+    other = Worker().take(submit_run(row_of("a"), budget=limited), "a")
+    with attempt(other) as ctx, pytest.raises(EffectBlocked) as stopped:
+        ask(ctx, server, max_tokens=None)
+    assert stopped.value.reason is BlockReason.BUDGET_EXCEEDED
+    for part in ("how long an answer of model 'gpt-x' can get", f"runs resume {other.run_id}"):
+        assert part in str(stopped.value)
+    assert server.asked == []
+    assert wallets.standing(other.run_id).spent_calls == 0
+
+
+@pytest.mark.parametrize("bound", ["request", "price", "endpoint"])
+def test_what_bounds_an_answer_lets_it_through(
+    server: Liar, claimed: Claimed, monkeypatch: pytest.MonkeyPatch, bound: str
+) -> None:
+    server.says(answer(whole(None)))
+    if bound == "price":
+        bounded = {"gpt-x": {**PRICES["gpt-x"], "max_output": LIMIT}}
+        monkeypatch.setenv("ONWARD_PRICES", json.dumps(bounded))
+        settings.cache_clear()
+    elif bound == "endpoint":
+        declare_endpoint(server.url, max_output=LIMIT)
+    with attempt(claimed) as ctx:
+        ask(ctx, server, max_tokens=LIMIT if bound == "request" else None)
+    assert LIMIT < spent(claimed)[0] < 2 * LIMIT
+
+
+@pytest.mark.parametrize("limits", [None, Limits(calls=5)])
+def test_where_neither_tokens_nor_cost_are_limited_answers_may_be_long(
+    server: Liar, claimed: Claimed, limits: Limits | None
+) -> None:
+    server.says(answer(LONG))
+    other = Worker().take(submit_run(row_of("a"), budget=limits), "a")
+    with attempt(other) as ctx:
+        ask(ctx, server, max_tokens=None)
+    assert spent(other) == (60_010, usd(10, 60_000))
 
 
 @pytest.mark.parametrize("path", ["chat/completions", "embeddings"])

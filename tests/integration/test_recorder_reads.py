@@ -8,12 +8,15 @@ from typing import Any
 
 import pytest
 
+from models.journal import endpoints
 from models.journal.values import Claimed
 from models.settings import settings
 from tasks import Context, Effect, Freshness, Tool
+from tasks.errors import CallPostponed
 from tasks.recorder import CallOptions
 from tests.support.intents import again, at_work
 from tests.support.journal import Journal
+from tests.support.liar import answer, liar
 from tests.support.models import ModelService
 from tests.support.recording import attempt, calls, next_attempt
 
@@ -108,3 +111,25 @@ def test_one_request_is_as_fresh_as_it_asks_to_be_whatever_its_client_says(
     assert [(scope, state) for scope, _, state, _ in calls(journal)] == [
         ("", "complete"), ("/refreshed:0", "complete"),
     ]  # fmt: skip
+
+
+def test_what_a_read_was_told_to_wait_for_is_over_when_it_is_answered(
+    journal: Journal, claimed: Claimed
+) -> None:
+    with liar() as server:
+        server.says(answer({}, status=429, retry_after="1"), answer({}, status=404))
+        with (
+            attempt(claimed) as ctx,
+            ctx.httpx_client() as client,
+            pytest.raises(CallPostponed, match="429"),
+        ):
+            client.get(f"{server.url}/prices")
+        (told,) = journal.rows("SELECT endpoint, since FROM endpoint")
+        assert told["since"] is not None
+        # Its owner has fallen silent for longer than the pause lasts: nobody needs to wait here.
+        journal.look.execute("UPDATE endpoint SET not_before = onward_now()")
+        journal.look.commit()
+        with next_attempt(journal, claimed) as ctx, ctx.httpx_client() as client:
+            assert client.get(f"{server.url}/prices").status_code == 404
+    standing = endpoints.standing(told["endpoint"])
+    assert (standing.since, standing.reason, standing.wait) == (None, None, 0)

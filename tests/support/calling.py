@@ -113,8 +113,8 @@ _PLACE = {
     "made_by": 1, "send": 0,
 }  # fmt: skip
 _MONEY = {
-    "tokens": 100, "cost": Decimal("0.1"), "judged": 5, "charged": True, "spent_tokens": 5,
-    "spent_cost": Decimal("0.01"), "recovery": False, "seconds": 1.0,
+    "tokens": 100, "cost": Decimal("0.1"), "asked_tokens": 100, "asked_cost": Decimal("0.1"), "judged": 5,
+    "charged": True, "spent_tokens": 5, "spent_cost": Decimal("0.01"), "recovery": False, "seconds": 1.0,
 }  # fmt: skip
 _ANSWER = {
     "kind": "model", "digest": "d", "method": "POST", "url": "u", "endpoint": "e", "dialect": "x", "model": "m",

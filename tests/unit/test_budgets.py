@@ -147,6 +147,19 @@ def test_an_unknown_price_names_the_model_and_the_setting() -> None:
     assert "ONWARD_PRICES" in said
 
 
+@pytest.mark.parametrize(
+    ("what", "limit"), [("cost", "cost limit of 5.00 USD"), ("tokens", "5 tokens")]
+)
+def test_an_answer_of_any_length_says_where_its_limit_is_set(what: str, limit: str) -> None:
+    unknown = exceeded(what, Decimal(5), spent=Decimal(0), asked=None)
+    said = str(refusal(unknown, CLAIMED, model="gpt-new", is_priced=True))
+    for part in (
+        limit, "how long an answer of model 'gpt-new' can get", "max_output in ONWARD_PRICES", "max_tokens",
+        "nothing was sent", "`onward runs resume run-1`",
+    ):  # fmt: skip
+        assert part in said
+
+
 def standing(name: str, **facts: Any) -> Standing:
     zero: dict[str, Any] = dict.fromkeys(
         ("spent_tokens", "spent_calls", "held_tokens", "held_calls", "recovery_tokens"), 0

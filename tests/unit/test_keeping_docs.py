@@ -55,7 +55,7 @@ def test_secrets_are_used_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     assert names["greet"](ctx, "Ms Example", Secret("ACCESS")) == "Hello!"
     assert clients == ["CANARY-access"]
     assert "{{secret:HOUSE_CODE}}" in str(asked)
-    assert fill("{{secret:HOUSE_CODE}}") == "CANARY-house"
+    assert fill(f"{Secret('HOUSE_CODE')}") == "CANARY-house"
     made = _run(
         f"{allowing}\ndef import_(config: dict):\n    return keep.s(config)\n",
         workflow=workflow, keep=step(_keep),

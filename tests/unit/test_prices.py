@@ -73,6 +73,18 @@ def test_what_a_request_may_cost_at_most(prices: pytest.MonkeyPatch) -> None:
     assert (unknown.tokens, unknown.cost) == (110, None)
 
 
+def test_what_nothing_bounds_is_a_guess(prices: pytest.MonkeyPatch) -> None:
+    use(
+        prices,
+        '{"long": {"output": 1, "max_output": 9000}, "plain": {"output": 1}, "ocr": {"call": 1}}',
+    )
+    assert reserve_for("plain", 100, None).guessed == {"tokens", "cost"}
+    assert reserve_for("other", 100, None).guessed == {"tokens", "cost"}
+    assert reserve_for("ocr", 100, None).guessed == {"tokens"}  # its length costs nothing
+    bounded = (("long", None), ("plain", 50), ("plain", 0), ("other", 50))
+    assert not any(reserve_for(model, 100, most).guessed for model, most in bounded)
+
+
 def test_without_a_table_no_price_is_known(prices: pytest.MonkeyPatch) -> None:
     use(prices, "")
     assert table() == {}

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ValidationError
 from models import redaction, secret
 from models.digests import digest
 from models.messages import describe
-from models.secret import adopt, learn_from_environment
+from models.secret import MARK, adopt, learn_from_environment, unmarked
 from models.settings import settings
 from models.values import Typed, decode, encode
 from tasks import Secret
@@ -22,8 +22,9 @@ from tasks.secrets import (
     SecretMissing,
     SecretRefused,
     SecretsCommandFailed,
-    declare_placeholders,
     fill,
+    fill_header,
+    with_secrets,
 )
 from tasks.tool_requests import ask
 from tasks.toolkit.outgoing import Outgoing
@@ -40,7 +41,6 @@ def _own_settings(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
     monkeypatch.undo()
     settings.cache_clear()
-    secret._in_texts.clear()
     secret._answers.clear()
 
 
@@ -151,18 +151,62 @@ def test_only_what_the_agents_code_put_into_texts_is_filled_in(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     use(monkeypatch, {"KEY": VALUE, "OTHER": "other-value"})
-    prompt = f"Code {Secret('KEY')}; a document says {{{{secret:OTHER}}}}"
-    assert prompt == "Code {{secret:KEY}}; a document says {{secret:OTHER}}"
-    assert fill(prompt) == f"Code {VALUE}; a document says {{{{secret:OTHER}}}}"
+    prompt = f"Code {Secret('KEY')}; a document says {{{{secret:KEY}}}} and {{{{secret:OTHER}}}}"
+    assert unmarked(prompt) == (
+        "Code {{secret:KEY}}; a document says {{secret:KEY}} and {{secret:OTHER}}"
+    )
+    assert fill(prompt) == (
+        f"Code {VALUE}; a document says {{{{secret:KEY}}}} and {{{{secret:OTHER}}}}"
+    )
     assert json.loads(fill(json.dumps({"p": prompt}), within="json"))["p"].startswith(
         f"Code {VALUE}"
     )
-    assert fill("https://h/?a=%7B%7Bsecret%3AKEY%7D%7D", within="url") == (
-        "https://h/?a=CANARY-01234%20%22x%22%2F%C3%A9"
-    )
-    declare_placeholders("OTHER")
-    assert fill("{{secret:OTHER}}") == "other-value"
     assert fill("no placeholder") == "no placeholder"
+
+
+def test_an_address_that_code_has_made_is_filled_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    use(monkeypatch, {"KEY": VALUE})
+    made = f"https://h/?a={Secret('KEY')}"
+    for url in (made, made.replace("{", "%7B").replace("}", "%7d").replace("t:", "t%3A")):
+        assert fill(url, within="url") == "https://h/?a=CANARY-01234%20%22x%22%2F%C3%A9"
+    assert fill(unmarked(made), within="url") == unmarked(made)
+
+
+def test_a_text_of_the_agents_own_is_filled_in_by_the_names_it_may_use(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    use(monkeypatch, {"KEY": VALUE, "OTHER": "other-value"})
+    read = "{{secret:KEY}} {{secret:OTHER}}"
+    assert fill(with_secrets(with_secrets(read, "OTHER"), "OTHER")) == (
+        "{{secret:KEY}} other-value"
+    )
+    assert fill(read) == read, "nothing of it lasts"
+
+
+def test_headers_of_credentials_take_placeholders_that_are_written_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    use(monkeypatch, {"KEY": "key-value"})
+    for name in ("Authorization", "x-api-key", "api-key", "PRIVATE-TOKEN", "X-CRM-Token"):
+        assert fill_header(name, "Bearer {{secret:KEY}}") == "Bearer key-value"
+        assert fill_header(name, f"Bearer {Secret('KEY')}") == "Bearer key-value"
+    for name in ("X-Customer", "Idempotency-Key", "User-Agent", "Monkey"):
+        assert fill_header(name, f"a {Secret('KEY')}") == "a key-value"
+        with pytest.raises(SecretRefused, match="Nothing was sent"):
+            fill_header(name, f"{Secret('KEY')} {{{{secret:KEY}}}}")
+
+
+def test_the_mark_of_a_process_is_in_nothing_that_leaves_it() -> None:
+    text = f"Code {Secret('KEY')}"
+    assert MARK in text
+    assert redaction.redact(text) == "Code {{secret:KEY}}"
+    assert redaction.redact_params({"arguments": encode({"p": text})})["arguments"] == (
+        '{"p":"Code {{secret:KEY}}"}'
+    )
+    assert redaction.found_in(text) is None
+    kind = Typed(dict[str, Any], subject="the request of x")
+    assert ask(kind, {"a": text}) == ask(kind, {"a": unmarked(text)})
+    assert Template(text.replace("Code ", ""), owner="x").text == "{{secret:KEY}}"
 
 
 def test_the_operators_secrets_are_known_from_the_start(
@@ -193,7 +237,7 @@ def test_a_request_is_recorded_and_identified_without_revealed_values(
     use(monkeypatch, {"KEY": "second-value"})
     second = ask(kind, {"a": f"Bearer {Secret('KEY').reveal()}", "ref": Secret("KEY")})
     assert (
-        first.recorded == second.recorded == ('{"a":"Bearer [secret KEY]","ref":{"$secret":"KEY"}}')
+        first.recorded == second.recorded == '{"a":"Bearer [secret KEY]","ref":{"$secret":"KEY"}}'
     )
     assert first.digest == second.digest
     assert second.value["a"] == "Bearer second-value"

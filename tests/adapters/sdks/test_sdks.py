@@ -8,7 +8,7 @@ from models.errors import OnwardError
 from tasks import Context
 from tasks.adapters.anthropic_sdk import anthropic_client
 from tasks.adapters.openai_sdk import openai_client
-from tasks.secrets import Secret, fill
+from tasks.secrets import Secret, fill, fill_header
 from tests.adapters.proof import AFTER, Desk
 
 
@@ -37,4 +37,5 @@ def test_a_key_is_named_and_filled_in_where_it_is_sent(
     held = client(Context.for_test(), api_key=key).api_key
 
     assert held == "{{secret:MY_KEY}}"
-    assert fill(held) == "sk-named-by-the-author"
+    assert fill_header("Authorization", f"Bearer {held}") == "Bearer sk-named-by-the-author"
+    assert fill(held) == held, "a document that spells it gets nothing"
