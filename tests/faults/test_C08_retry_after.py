@@ -36,7 +36,6 @@ def world(
 ) -> Iterator[World]:
     env = {"ONWARD_MODEL_ENDPOINTS": service.url}
     with make_world(agents="tests.agents.recorded", env=env) as world:
-        world.cluster.up(workers=1, concurrency=4)
         yield world
 
 
@@ -46,20 +45,27 @@ def held_steps() -> int:
 
 
 def due_instants() -> list[float]:
-    """When each of those who wait comes back, in order."""
+    """When each of those who were told to wait comes back, in order."""
     rows = database.fetch(
         "SELECT extract(epoch FROM due_at)::float8 FROM live"
-        " WHERE step_key = 'once' AND state = 'pending' AND due_at > onward_now() ORDER BY 1",
+        " WHERE step_key = 'once' AND state = 'pending' AND attempt > 0 ORDER BY 1",
         {},
     )
     return [row[0] for row in rows]
+
+
+def all_were_told(service: ModelService) -> bool:
+    """But for a few: under load the first come back before the last has asked."""
+    return len(due_instants()) + len(service.calls(outcome="answered")) >= RUNS * 0.9
 
 
 def test_C08_nobody_asks_before_the_time_and_waiting_costs_nothing(
     world: World, service: ModelService
 ) -> None:
     runs = [world.start("limited", text=f"question {number:02}") for number in range(RUNS)]
+    world.cluster.up(workers=1, concurrency=4)  # a crowd: all of them are there when it comes
     wait_until(lambda: bool(service.calls(outcome="limited")), what="the limit is met")
+    wait_until(lambda: all_were_told(service), what="all are answered or told to wait")
     wait_until(lambda: held_steps() == 0, what="no step is held while they wait")
     waiting = endpoints.standing(service.url)
     assert waiting.wait > 0

@@ -256,39 +256,6 @@ def test_the_next_step_of_a_branch_keeps_the_wallet(journal: Journal) -> None:
     assert following.wallet_id == run_id
 
 
-def test_a_limit_set_meanwhile_holds_for_the_next_step_in_place(journal: Journal) -> None:
-    run_id = submit_run(row_of("a", "b"))
-    claimed = Worker().take(run_id, "a")
-    assert claimed.wallet_id is None
-    wallets.raise_limits(run_id, by="ada", reason="too slow", seconds=0.001)
-    following = Worker().complete_and_claim(claimed).claimed
-    assert following is not None
-    assert following.wallet_id == run_id
-    with pytest.raises(EffectBlocked, match="may take 0"):
-        paying.require_budget(following)
-
-
-def test_a_batchs_first_limit_holds_for_a_run_that_was_submitted_meanwhile(
-    journal: Journal,
-) -> None:
-    """Neither saw the other: the run has no wallet, and its batch has one."""
-    submitting.create_batch("night", "nightly")
-    run_id = submit_run(row_of("a", "b"), batch_id="night")
-    wallets.raise_limits("night", by="ada", reason="too dear", attempts=1)
-    journal.look.execute("UPDATE run SET wallet_id = NULL")
-    journal.look.execute("DELETE FROM wallet WHERE kind = 'run'")
-    journal.look.commit()
-    first = Worker().take(run_id, "a")
-    assert first.wallet_id == "night"
-    paying.require_budget(first)
-    second = intents.again(journal, first)
-    with pytest.raises(EffectBlocked, match="attempted 1 times, and batch night"):
-        paying.require_budget(second)
-    following = Worker().complete_and_claim(second).claimed
-    assert following is not None
-    assert following.wallet_id == "night"
-
-
 def test_a_limit_is_changed_by_name_but_not_below_what_is_gone(journal: Journal) -> None:
     run_id = submit_run(row_of("a"), budget=DOLLAR)
     wallets.reserve(Worker().take(run_id, "a"), reservation(cost="0.10", tokens=100))

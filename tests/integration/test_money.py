@@ -180,7 +180,7 @@ def test_a_request_at_fault_is_free(server: Liar, claimed: Claimed) -> None:
     server.says(answer({"error": {"message": "which role?"}}, status=400))
     with attempt(claimed) as ctx:
         ask(ctx, server)
-    assert spent(claimed) == (0, 0)
+    assert spent(claimed) == (0, Decimal(0))
     assert wallets.standing(claimed.run_id).spent_calls == 0
 
 

@@ -1,6 +1,8 @@
 """What stops one of several requests that are under way together: the answers of the others are not paid for twice."""
 
 import asyncio
+import os
+import signal
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -10,6 +12,7 @@ from threading import Thread
 from typing import Any
 
 import pytest
+from billiard.exceptions import SoftTimeLimitExceeded
 
 from models.journal import wallets
 from models.journal.errors import LeaseLost
@@ -194,6 +197,39 @@ def test_nobody_waits_for_answers_when_the_lease_is_lost(
             run(ctx, models, lambda ask: gathered(ask, models))
     assert time.monotonic() - started < 20  # the answers come after 60 s
     assert wallets.standing(claimed.run_id).recovery_cost == Decimal("0.3") * len(SLOW)
+
+
+def test_nobody_waits_for_answers_when_the_time_of_the_body_is_over(
+    journal: Journal, models: ModelService, claimed: Claimed
+) -> None:
+    def strike(*_: object) -> None:
+        raise SoftTimeLimitExceeded
+
+    def strike_while_waiting(ctx: Context) -> None:
+        deadline, air = time.monotonic() + 30, recorder_of(ctx).air
+        while not any(sent._is_watched for sent in list(air._sent)):
+            if time.monotonic() > deadline:
+                return
+            time.sleep(0.05)
+        os.kill(os.getpid(), signal.SIGALRM)
+
+    for text in SLOW:
+        models.script(text, Answer(hold="go"))
+    models.script("busy", Answer(status=429, retry_after=1))
+    before = signal.signal(signal.SIGALRM, strike)
+    started = time.monotonic()
+    try:
+        with attempt(claimed) as ctx:
+            striking = Thread(target=strike_while_waiting, args=(ctx,))
+            striking.start()
+            with pytest.raises(SoftTimeLimitExceeded):
+                run(ctx, models, lambda ask: gathered(ask, models))
+            striking.join()
+            recorder_of(ctx).ledger.close()
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert time.monotonic() - started < 25
+    assert wallets.standing(claimed.run_id).held_calls == 0
 
 
 def test_a_stop_within_a_loop_of_the_bodys_own_lets_its_siblings_land(

@@ -10,6 +10,8 @@ import pytest
 from models.journal import submitting, wallets
 from models.journal.call_values import Limits, Reserved
 from models.journal.values import Claimed
+from tasks import paying
+from tasks.errors import EffectBlocked
 from tests.support.calling import (
     WRONG_BOOKS,
     amounts,
@@ -18,7 +20,7 @@ from tests.support.calling import (
     hold,
     reservation,
 )
-from tests.support.intents import at_work
+from tests.support.intents import again, at_work
 from tests.support.journal import Blocker, Journal, Worker, row_of, submit_run
 from tests.support.threads import aside, at_once
 
@@ -127,3 +129,36 @@ def test_wallets_are_locked_from_the_run_upwards_and_runs_by_their_ids(
             other.commit()
             waiting.result()
     assert journal.rows(WRONG_BOOKS) == []
+
+
+def test_a_limit_set_meanwhile_holds_for_the_next_step_in_place(journal: Journal) -> None:
+    run_id = submit_run(row_of("a", "b"))
+    claimed = Worker().take(run_id, "a")
+    assert claimed.wallet_id is None
+    wallets.raise_limits(run_id, by="ada", reason="too slow", seconds=0.001)
+    following = Worker().complete_and_claim(claimed).claimed
+    assert following is not None
+    assert following.wallet_id == run_id
+    with pytest.raises(EffectBlocked, match="may take 0"):
+        paying.require_budget(following)
+
+
+def test_a_batchs_first_limit_holds_for_a_run_that_was_submitted_meanwhile(
+    journal: Journal,
+) -> None:
+    """Neither saw the other: the run has no wallet, and its batch has one."""
+    submitting.create_batch("night", "nightly")
+    run_id = submit_run(row_of("a", "b"), batch_id="night")
+    wallets.raise_limits("night", by="ada", reason="too dear", attempts=1)
+    journal.look.execute("UPDATE run SET wallet_id = NULL")
+    journal.look.execute("DELETE FROM wallet WHERE kind = 'run'")
+    journal.look.commit()
+    first = Worker().take(run_id, "a")
+    assert first.wallet_id == "night"
+    paying.require_budget(first)
+    second = again(journal, first)
+    with pytest.raises(EffectBlocked, match="attempted 1 times, and batch night"):
+        paying.require_budget(second)
+    following = Worker().complete_and_claim(second).claimed
+    assert following is not None
+    assert following.wallet_id == "night"
