@@ -12,7 +12,7 @@ from models import database
 from models.journal import endpoints, wallets
 from models.settings import settings
 from tests.support.invariants import check_invariants
-from tests.support.models import ModelService, Ways, models_service
+from tests.support.models import ModelCall, ModelService, Ways, models_service
 from tests.support.waiting import wait_until
 from tests.support.world import World
 
@@ -59,6 +59,19 @@ def all_were_told(service: ModelService) -> bool:
     return len(due_instants()) + len(service.calls(outcome="answered")) >= RUNS * 0.9
 
 
+def check_nobody_was_early(told: ModelCall, asked: list[ModelCall]) -> None:
+    assert told.not_before is not None
+    early = [
+        call.text
+        for call in asked
+        # whatever was on its way when the answer came could not know of it
+        if told.at + 1.0 < call.at < told.not_before - SLACK
+    ]
+    assert early == [], f"asked although told to wait until {told.not_before}"
+    own = [call.at for call in asked if call.text == told.text and call.id > told.id]
+    assert all(at >= told.not_before - SLACK for at in own)
+
+
 def test_C08_nobody_asks_before_the_time_and_waiting_costs_nothing(
     world: World, service: ModelService
 ) -> None:
@@ -86,17 +99,7 @@ def test_C08_nobody_asks_before_the_time_and_waiting_costs_nothing(
         call.text for call in asked if call.outcome == "answered"
     )
     for told in limited:
-        assert told.not_before is not None
-        early = [
-            call.text
-            for call in asked
-            # whatever was on its way when the answer came could not know of it
-            if told.at + 1.0 < call.at < told.not_before - SLACK
-        ]
-        assert early == [], f"asked although told to wait until {told.not_before}"
-        own = [call.at for call in asked if call.text == told.text and call.id > told.id]
-        assert all(at >= told.not_before - SLACK for at in own)
-
+        check_nobody_was_early(told, asked)
     for run_id in runs:
         step = world.step(run_id, "once")
         ended = world.ended(run_id, "once")
