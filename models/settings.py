@@ -90,7 +90,7 @@ class Settings(BaseSettings):
     alert_webhook: str = ""  #: the same JSON, sent there by POST
     alert_timeout: float = 10.0
 
-    llm_url: Annotated[str, AfterValidator(lambda url: _base_url(url) if url else url)] = (
+    llm_base_url: Annotated[str, AfterValidator(lambda url: _base_url(url) if url else url)] = (
         ""  #: base URL that ctx.llm asks; without one, the provider's own
     )
     llm_model: str = ""  #: what ctx.llm asks for when the call names no model
@@ -155,7 +155,7 @@ class Settings(BaseSettings):
     @property
     def model_urls(self) -> tuple[str, ...]:
         """Base URLs of every model endpoint that settings declare."""
-        urls = (*self.model_endpoints.split(","), self.llm_url)
+        urls = (*self.model_endpoints.split(","), self.llm_base_url)
         return tuple(dict.fromkeys(url for url in urls if url))
 
 

@@ -26,7 +26,7 @@ _LATENCY = "40-120"  #: milliseconds of an answer of the example's model server
 class UserStack(LocalStack):
     """The local stack, and beside it what the example agent needs and the environment does not name.
 
-    Without ``ONWARD_LLM_URL`` that is the example's rule-based model server, without
+    Without ``ONWARD_LLM_BASE_URL`` that is the example's rule-based model server, without
     ``ONWARD_REGISTRY_URL`` its registry; both keep their books in the home.
     """
 
@@ -66,7 +66,7 @@ class UserStack(LocalStack):
 
 def _wanted(world: Witnesses) -> list[Service]:
     found = []
-    if not os.environ.get("ONWARD_LLM_URL"):
+    if not os.environ.get("ONWARD_LLM_BASE_URL"):
         found.append(world.model)
     if not os.environ.get("ONWARD_REGISTRY_URL"):
         found.append(world.registry)

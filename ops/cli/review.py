@@ -144,7 +144,7 @@ def _announce(listing: Listing, expected: str) -> None:
 
 
 def _model() -> str:
-    base_url = os.environ.get("ONWARD_LLM_URL")
+    base_url = os.environ.get("ONWARD_LLM_BASE_URL")
     if base_url:
         return f"{os.environ.get('ONWARD_LLM_MODEL') or 'no model (set ONWARD_LLM_MODEL)'} at {base_url}"
     return "what the running stack is set to, or the example's rule-based model server"

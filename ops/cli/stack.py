@@ -116,7 +116,7 @@ def _announce(answer: dict[str, object], *, detached: bool) -> None:
     ))  # fmt: skip
     if answer["example_services"]:
         say(
-            "The example's own model server and registry run beside it: set ONWARD_LLM_URL for a real LLM."
+            "The example's own model server and registry run beside it: set ONWARD_LLM_BASE_URL for a real LLM."
         )
     say(
         "Stop it with `onward down`."

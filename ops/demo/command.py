@@ -145,8 +145,8 @@ def _announce(view: View, start: _Start) -> None:
         )
     else:
         view.say(f"{memory.documents} contracts, seed {memory.seed}; starting the processes")
-    if os.environ.get("ONWARD_LLM_URL"):
-        view.say("the demo asks its own rule-based model server, not ONWARD_LLM_URL")
+    if os.environ.get("ONWARD_LLM_BASE_URL"):
+        view.say("the demo asks its own rule-based model server, not ONWARD_LLM_BASE_URL")
 
 
 def _planned(memory: Memory, *, continued: bool) -> list[PlannedFault]:

@@ -82,7 +82,7 @@ class Witnesses:
     def environment(self) -> dict[str, str]:
         """What tells workers where they are."""
         return {
-            "ONWARD_LLM_URL": f"{self.model.url}/v1",
+            "ONWARD_LLM_BASE_URL": f"{self.model.url}/v1",
             "ONWARD_LLM_MODEL": MODEL,
             "ONWARD_LLM_LABELS": "1",
             "ONWARD_LLM_RESPONSE_FORMAT": "json_schema",

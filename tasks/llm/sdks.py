@@ -176,7 +176,7 @@ def _client(ctx: Context, provider: str, *, async_: bool) -> Any:
 
 def base_url(provider: str) -> str | None:
     """Where a provider is asked; None: at its own address."""
-    url = settings().llm_url if provider == settings().llm_provider else ""
+    url = settings().llm_base_url if provider == settings().llm_provider else ""
     if provider == "anthropic":
         url = url.removesuffix("/v1")  # its SDK adds it
     return url or {"openai": "https://api.openai.com/v1", "anthropic": None}[provider]

@@ -117,14 +117,14 @@ def test_a_worker_gets_the_time_its_shutdown_settings_promise(name: str) -> None
 
 
 def test_only_the_demo_has_an_outside_world_by_itself() -> None:
-    names = ("ONWARD_LLM_URL", "ONWARD_REGISTRY_URL")
+    names = ("ONWARD_LLM_BASE_URL", "ONWARD_REGISTRY_URL")
     alone, demo = (services(**more)["worker"] for more in ({}, {"COMPOSE_PROFILES": "demo"}))
     assert [alone["environment"][name] for name in names] == ["", ""]
     assert [demo["environment"][name] for name in names] == [
         "http://model-server:8700/v1", "http://registry:8701",
     ]  # fmt: skip
-    mine = services(COMPOSE_PROFILES="demo", ONWARD_LLM_URL="https://llm.example/v1")["worker"]
-    assert mine["environment"]["ONWARD_LLM_URL"] == "https://llm.example/v1"
+    mine = services(COMPOSE_PROFILES="demo", ONWARD_LLM_BASE_URL="https://llm.example/v1")["worker"]
+    assert mine["environment"]["ONWARD_LLM_BASE_URL"] == "https://llm.example/v1"
 
 
 @pytest.mark.timeout(150)

@@ -23,7 +23,7 @@ def body_of(text: str, model: str = MODEL) -> dict[str, object]:
 
 def ask(ctx: Context, text: str, model: str) -> str:
     """One call of a model."""
-    with ctx.httpx_client(base_url=os.environ["ONWARD_LLM_URL"]) as client:
+    with ctx.httpx_client(base_url=os.environ["ONWARD_LLM_BASE_URL"]) as client:
         answer = client.post("chat/completions", json=body_of(text, model))
     answer.raise_for_status()
     return str(answer.json()["choices"][0]["message"]["content"])

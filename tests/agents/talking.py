@@ -61,7 +61,7 @@ def post(ctx: Context, question: str) -> str:
         "messages": [{"role": "user", "content": question}],
     }
     with ctx.httpx_client(timeout=20) as client:
-        reply = client.post(f"{os.environ['ONWARD_LLM_URL']}/chat/completions", json=body)
+        reply = client.post(f"{os.environ['ONWARD_LLM_BASE_URL']}/chat/completions", json=body)
         reply.raise_for_status()
         return str(reply.json()["choices"][0]["message"]["content"])
 

@@ -15,7 +15,7 @@ def _ask(ctx: Context, *questions: str) -> str:
         for question in questions:
             message = {"role": "user", "content": question}
             reply = client.post(
-                f"{os.environ['ONWARD_LLM_URL']}/chat/completions",
+                f"{os.environ['ONWARD_LLM_BASE_URL']}/chat/completions",
                 json={"model": "gpt-x", "messages": [message]},
             )
             reply.raise_for_status()

@@ -87,7 +87,7 @@ def batch(
         models.script(f"doc-{BAD:03d}-summary", "Sorry, here is your JSON: {")
         # In place, a run is walked to its end before the next one begins; one slot makes it one at a time.
         env = {
-            "ONWARD_STICKY": "true", "ONWARD_STICKY_SECONDS": "60", "ONWARD_LLM_URL": models.url,
+            "ONWARD_STICKY": "true", "ONWARD_STICKY_SECONDS": "60", "ONWARD_LLM_BASE_URL": models.url,
             "ONWARD_LLM_MODEL": "gpt-x",
         }  # fmt: skip
         with make_world(agents="tests.agents.documents", env=env) as world:

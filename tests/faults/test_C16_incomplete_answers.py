@@ -32,7 +32,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ModelService]:
 def world(
     make_world: Callable[..., AbstractContextManager[World]], service: ModelService
 ) -> Iterator[World]:
-    env = {"ONWARD_LLM_URL": service.url, "ONWARD_LLM_MODEL": "gpt-x"}
+    env = {"ONWARD_LLM_BASE_URL": service.url, "ONWARD_LLM_MODEL": "gpt-x"}
     with make_world(agents="tests.agents.conversing", env=env) as world:
         disarm("L3")
         start_armed(world, "L3:kill@choosing.choose")

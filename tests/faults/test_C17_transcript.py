@@ -34,7 +34,7 @@ def world(
     service: ModelService,
 ) -> Iterator[World]:
     env = {
-        **SOON, "ONWARD_LLM_URL": service.url, "ONWARD_LLM_MODEL": "gpt-x",
+        **SOON, "ONWARD_LLM_BASE_URL": service.url, "ONWARD_LLM_MODEL": "gpt-x",
         "ONWARD_LLM_PROVIDER": request.param,
     }  # fmt: skip
     with make_world(agents="tests.agents.conversing", env=env) as world:

@@ -35,7 +35,7 @@ def world(
     service: ModelService,
 ) -> Iterator[World]:
     env = {
-        "ONWARD_STICKY": str(request.param), "ONWARD_LLM_URL": service.url,
+        "ONWARD_STICKY": str(request.param), "ONWARD_LLM_BASE_URL": service.url,
         "ONWARD_LLM_MODEL": "gpt-x",
     }  # fmt: skip
     with make_world(agents="tests.agents.documents", env=env) as world:

@@ -31,7 +31,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ModelService]:
 def world(
     make_world: Callable[..., AbstractContextManager[World]], service: ModelService
 ) -> Iterator[World]:
-    env = {"ONWARD_LLM_URL": service.url, "ONWARD_SHUTDOWN_GRACE": str(GRACE)}
+    env = {"ONWARD_LLM_BASE_URL": service.url, "ONWARD_SHUTDOWN_GRACE": str(GRACE)}
     with make_world(
         agents=",".join(f"tests.agents.{name}" for name in ("waiting", "unseen", "astray")), env=env
     ) as world:

@@ -22,7 +22,7 @@ from tests.support.contracts import CHINESE, prepared
 @pytest.fixture
 def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
     with asking(model_server(tmp_path)) as running:
-        monkeypatch.setenv("ONWARD_LLM_URL", f"{running.url}/v1")
+        monkeypatch.setenv("ONWARD_LLM_BASE_URL", f"{running.url}/v1")
         monkeypatch.setenv("ONWARD_LLM_MODEL", MODEL)
         monkeypatch.setenv("ONWARD_LLM_LABELS", "1")
         settings.cache_clear()

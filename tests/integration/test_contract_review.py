@@ -34,7 +34,7 @@ def services(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[
     """Model server and registry, and the environment that names them."""
     with asking(model_server(tmp_path)) as model:
         filings = registry(tmp_path).start()
-        monkeypatch.setenv("ONWARD_LLM_URL", f"{model.url}/v1")
+        monkeypatch.setenv("ONWARD_LLM_BASE_URL", f"{model.url}/v1")
         monkeypatch.setenv("ONWARD_LLM_MODEL", MODEL)
         monkeypatch.setenv("ONWARD_LLM_LABELS", "1")
         monkeypatch.setenv("ONWARD_REGISTRY_URL", filings.url)

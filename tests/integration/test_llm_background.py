@@ -32,7 +32,7 @@ GOOD = Answer(value={"rating": "good", "score": 3})
 def claimed(
     journal: Journal, models: ModelService, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Claimed]:
-    monkeypatch.setenv("ONWARD_LLM_URL", models.url)
+    monkeypatch.setenv("ONWARD_LLM_BASE_URL", models.url)
     monkeypatch.setenv("ONWARD_LLM_MODEL", "gpt-x")
     for name in ("ONWARD_LLM_KEY", "OPENAI_API_KEY", "ANTHROPIC_API_KEY"):
         monkeypatch.delenv(name, raising=False)
@@ -170,7 +170,7 @@ def test_an_error_at_a_look_sends_the_step_back_and_costs_nothing(
     whole = {"type": "message", "id": "m1", "role": "assistant", "content": [said]}
     done = {**queued, "status": "completed", "output": [whole]}
     with liar() as server:
-        monkeypatch.setenv("ONWARD_LLM_URL", server.url)
+        monkeypatch.setenv("ONWARD_LLM_BASE_URL", server.url)
         settings.cache_clear()
         server.says(
             answer(queued), answer({"error": {"message": "broken"}}, status=500), answer(done)

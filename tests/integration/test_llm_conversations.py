@@ -36,7 +36,7 @@ def claimed(
     models: ModelService,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Claimed]:
-    monkeypatch.setenv("ONWARD_LLM_URL", models.url)
+    monkeypatch.setenv("ONWARD_LLM_BASE_URL", models.url)
     monkeypatch.setenv("ONWARD_LLM_MODEL", "gpt-x")
     monkeypatch.setenv("ONWARD_LLM_PROVIDER", request.param)
     settings.cache_clear()

@@ -40,7 +40,7 @@ def server() -> Iterator[Liar]:
 def claimed(
     request: pytest.FixtureRequest, journal: Journal, server: Liar, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Claimed]:
-    monkeypatch.setenv("ONWARD_LLM_URL", server.url)
+    monkeypatch.setenv("ONWARD_LLM_BASE_URL", server.url)
     monkeypatch.setenv("ONWARD_LLM_MODEL", "gpt-x")
     monkeypatch.setenv("ONWARD_LLM_PROVIDER", request.param)
     for name in ("ONWARD_LLM_KEY", "OPENAI_API_KEY", "ANTHROPIC_API_KEY"):

@@ -37,7 +37,7 @@ GOOD = Answer(value={"rating": "good", "score": 3})
 def claimed(
     journal: Journal, models: ModelService, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Claimed]:
-    monkeypatch.setenv("ONWARD_LLM_URL", models.url)
+    monkeypatch.setenv("ONWARD_LLM_BASE_URL", models.url)
     monkeypatch.setenv("ONWARD_LLM_MODEL", "gpt-x")
     for name in ("ONWARD_LLM_KEY", "OPENAI_API_KEY", "ANTHROPIC_API_KEY"):
         monkeypatch.delenv(name, raising=False)

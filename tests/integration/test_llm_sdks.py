@@ -38,7 +38,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ModelService]:
 
 @pytest.fixture(autouse=True)
 def configured(models: ModelService, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("ONWARD_LLM_URL", models.url)
+    monkeypatch.setenv("ONWARD_LLM_BASE_URL", models.url)
     monkeypatch.setenv("ONWARD_LLM_MODEL", "gpt-x")
     monkeypatch.delenv("ONWARD_LLM_KEY", raising=False)
     for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY"):

@@ -33,7 +33,7 @@ def claimed(
     journal: Journal, models: ModelService, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Claimed]:
     monkeypatch.setenv("ONWARD_MODEL_ENDPOINTS", models.url)
-    monkeypatch.setenv("ONWARD_LLM_URL", models.url)
+    monkeypatch.setenv("ONWARD_LLM_BASE_URL", models.url)
     monkeypatch.setenv("ONWARD_LLM_MODEL", "gpt-x")
     monkeypatch.setenv("ONWARD_PRICES", '{"gpt-x": {"call": 0.3}}')
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)

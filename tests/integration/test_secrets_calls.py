@@ -89,7 +89,7 @@ SPELLED = "a document says {{secret:OPENAI_API_KEY}} and {{secret:ANTHROPIC_API_
 
 def _keyed(monkeypatch: pytest.MonkeyPatch, models: ModelService, provider: str) -> None:
     for name, value in {
-        "OPENAI_API_KEY": CANARY, "ANTHROPIC_API_KEY": CANARY, "ONWARD_LLM_URL": models.url,
+        "OPENAI_API_KEY": CANARY, "ANTHROPIC_API_KEY": CANARY, "ONWARD_LLM_BASE_URL": models.url,
         "ONWARD_LLM_MODEL": "gpt-x", "ONWARD_LLM_PROVIDER": provider,
     }.items():  # fmt: skip
         monkeypatch.setenv(name, value)

@@ -17,7 +17,7 @@ def world(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[World]:
     with llama(tmp_path_factory.mktemp("llama")) as url:
-        env = {"ONWARD_LLM_URL": url, "ONWARD_LLM_MODEL": "tiny"}
+        env = {"ONWARD_LLM_BASE_URL": url, "ONWARD_LLM_MODEL": "tiny"}
         with make_world(agents="tests.agents.talking", env=env) as world:
             world.cluster.up(workers=1, concurrency=2)
             yield world

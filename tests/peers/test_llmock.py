@@ -23,7 +23,7 @@ def world(
     make_world: Callable[..., AbstractContextManager[World]], mock: LlmMock
 ) -> Iterator[World]:
     env = {
-        "ONWARD_LLM_URL": mock.openai, "ONWARD_LLM_MODEL": "gpt-4o", "ONWARD_LLM_TIMEOUT": "3",
+        "ONWARD_LLM_BASE_URL": mock.openai, "ONWARD_LLM_MODEL": "gpt-4o", "ONWARD_LLM_TIMEOUT": "3",
         "ONWARD_SECRET_LLM_KEY": "no-secret",
     }  # fmt: skip
     with make_world(agents="tests.agents.talking", env=env) as world:
@@ -110,7 +110,7 @@ def test_a_quota_is_obeyed_by_all_runs_together(
     """The bucket of a provider: 30 requests a minute, of which the first 30 come at once."""
     directory = tmp_path_factory.mktemp("quota")
     with llmock(directory, "--response-style", "echo", "--rpm", "30") as mock:
-        env = {"ONWARD_LLM_URL": mock.openai, "ONWARD_LLM_MODEL": "gpt-4o"}
+        env = {"ONWARD_LLM_BASE_URL": mock.openai, "ONWARD_LLM_MODEL": "gpt-4o"}
         with make_world(agents="tests.agents.talking", env=env) as world:
             world.cluster.up(workers=1, concurrency=4)
             runs = [world.start("posting", question=f"question {n}") for n in range(34)]

@@ -90,7 +90,7 @@ def spending(
     kills = directory / "kills"
     kills.mkdir()
     wanted = {
-        "ONWARD_LLM_URL": models.url, "ONWARD_PRICES": PRICES, "ONWARD_CRASH_LIMIT": "1",
+        "ONWARD_LLM_BASE_URL": models.url, "ONWARD_PRICES": PRICES, "ONWARD_CRASH_LIMIT": "1",
         KILLS: str(kills), **env,
     }  # fmt: skip
     with make_world(agents="tests.agents.budgeted", env=wanted) as world:

@@ -70,9 +70,9 @@ def test_the_broker_waits_longer_than_the_longest_step(limit: float, timeout: fl
     ("values", "says"),
     [
         ({"llm_key": "sk-0123-abc"}, "takes the NAME of a secret"),
-        ({"llm_url": "models.example"}, "must be a URL"),
+        ({"llm_base_url": "models.example"}, "must be a URL"),
         (
-            {"llm_url": "https://me:hunter2@models.example/v1"},
+            {"llm_base_url": "https://me:hunter2@models.example/v1"},
             "since it is recorded with every call",
         ),
         ({"model_endpoints": "https://a.example/v1,ftp://b.example"}, "must be a URL"),
@@ -94,7 +94,9 @@ def test_settings_of_models_and_artifacts_are_checked(values: dict[str, Any], sa
 
 
 def test_all_model_endpoints_are_declared_ones() -> None:
-    made = Settings(llm_url="http://127.0.0.1:8700/v1/", model_endpoints=" https://a.example/v1, ")
+    made = Settings(
+        llm_base_url="http://127.0.0.1:8700/v1/", model_endpoints=" https://a.example/v1, "
+    )
     assert made.model_urls == ("https://a.example/v1", "http://127.0.0.1:8700/v1")
     assert Settings().model_urls == ("https://api.openai.com/v1", "https://api.anthropic.com/v1")
     assert Settings(model_endpoints="").model_urls == ()

@@ -79,7 +79,9 @@ class Bench(UserStack):
     @property
     def reads(self) -> tuple[str, ...]:
         """Beginnings of addresses that change nothing: the endpoint of the LLM."""
-        endpoint = self.environment.get("ONWARD_LLM_URL") or os.environ.get("ONWARD_LLM_URL")
+        endpoint = self.environment.get("ONWARD_LLM_BASE_URL") or os.environ.get(
+            "ONWARD_LLM_BASE_URL"
+        )
         return (endpoint,) if endpoint else ()
 
     def adopt(self) -> None:
