@@ -57,4 +57,6 @@ def test_a_question_beyond_the_context_is_the_servers_own_error(world: World) ->
     run_id = world.start("saying", question="word " * 3000)
     world.wait_run(run_id, "failed", timeout=60)
     assert "context" in str(world.step(run_id, "say").error).lower()
-    assert calls(run_id) == [("failed", None, 0, 0)], "kept as what it is, so that replay goes the same way"
+    assert calls(run_id) == [("failed", None, 0, 0)], (
+        "kept as what it is, so that replay goes the same way"
+    )
