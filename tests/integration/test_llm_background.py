@@ -15,7 +15,7 @@ from tests.support.intents import again, at_work
 from tests.support.journal import Journal
 from tests.support.liar import answer, liar
 from tests.support.models import Answer, ModelService
-from tests.support.recording import attempt, calls, next_attempt
+from tests.support.recording import attempt, calls, configured, next_attempt
 
 pytestmark = pytest.mark.integration
 
@@ -29,17 +29,9 @@ GOOD = Answer(value={"rating": "good", "score": 3})
 
 
 @pytest.fixture
-def claimed(
-    journal: Journal, models: ModelService, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Claimed]:
-    monkeypatch.setenv("ONWARD_LLM_BASE_URL", models.url)
-    monkeypatch.setenv("ONWARD_LLM_MODEL", "gpt-x")
-    for name in ("ONWARD_LLM_KEY", "OPENAI_API_KEY", "ANTHROPIC_API_KEY"):
-        monkeypatch.delenv(name, raising=False)
-    settings.cache_clear()
-    yield at_work()
-    monkeypatch.undo()
-    settings.cache_clear()
+def claimed(journal: Journal, models: ModelService) -> Iterator[Claimed]:
+    with configured(ONWARD_LLM_BASE_URL=models.url, ONWARD_LLM_MODEL="gpt-x"):
+        yield at_work()
 
 
 def verdicts(journal: Journal) -> list[tuple[str, str | None]]:

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from models.journal.values import Claimed
-from models.settings import settings
 from tasks import Context, Refused, Unanswered
 from tasks.errors import EffectUnknown
 from tasks.llm import Conversation, pure
@@ -16,7 +15,7 @@ from tests.support.desk import DESK, Queryable, raises
 from tests.support.intents import again, at_work
 from tests.support.journal import Journal
 from tests.support.models import Answer, ModelService
-from tests.support.recording import attempt, next_attempt
+from tests.support.recording import attempt, configured, next_attempt
 
 PROVIDERS = ("openai", "anthropic")
 READ: list[str] = []
@@ -31,20 +30,14 @@ def read(page: str) -> str:
 
 @pytest.fixture(params=PROVIDERS)
 def claimed(
-    request: pytest.FixtureRequest,
-    journal: Journal,
-    models: ModelService,
-    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest, journal: Journal, models: ModelService
 ) -> Iterator[Claimed]:
-    monkeypatch.setenv("ONWARD_LLM_BASE_URL", models.url)
-    monkeypatch.setenv("ONWARD_LLM_MODEL", "gpt-x")
-    monkeypatch.setenv("ONWARD_LLM_PROVIDER", request.param)
-    settings.cache_clear()
     DESK.reset()
     READ.clear()
-    yield at_work()
-    monkeypatch.undo()
-    settings.cache_clear()
+    with configured(
+        ONWARD_LLM_BASE_URL=models.url, ONWARD_LLM_MODEL="gpt-x", ONWARD_LLM_PROVIDER=request.param
+    ):
+        yield at_work()
 
 
 TOOLS = [read, Queryable()]

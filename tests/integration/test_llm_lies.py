@@ -15,7 +15,7 @@ from tasks.llm import SchemaInvalid, pure
 from tests.support.intents import at_work
 from tests.support.journal import Journal
 from tests.support.liar import Liar, answer, liar
-from tests.support.recording import attempt, calls, next_attempt
+from tests.support.recording import attempt, calls, configured, next_attempt
 
 pytestmark = pytest.mark.integration
 
@@ -37,18 +37,11 @@ def server() -> Iterator[Liar]:
 
 
 @pytest.fixture(params=["openai", "anthropic"])
-def claimed(
-    request: pytest.FixtureRequest, journal: Journal, server: Liar, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Claimed]:
-    monkeypatch.setenv("ONWARD_LLM_BASE_URL", server.url)
-    monkeypatch.setenv("ONWARD_LLM_MODEL", "gpt-x")
-    monkeypatch.setenv("ONWARD_LLM_PROVIDER", request.param)
-    for name in ("ONWARD_LLM_KEY", "OPENAI_API_KEY", "ANTHROPIC_API_KEY"):
-        monkeypatch.delenv(name, raising=False)
-    settings.cache_clear()
-    yield at_work()
-    monkeypatch.undo()
-    settings.cache_clear()
+def claimed(request: pytest.FixtureRequest, journal: Journal, server: Liar) -> Iterator[Claimed]:
+    with configured(
+        ONWARD_LLM_BASE_URL=server.url, ONWARD_LLM_MODEL="gpt-x", ONWARD_LLM_PROVIDER=request.param
+    ):
+        yield at_work()
 
 
 def chat(message: dict[str, Any], finish: str = "stop") -> dict[str, Any]:

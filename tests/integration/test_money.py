@@ -21,7 +21,7 @@ from tasks.recorder.declared import declare_endpoint
 from tests.support.calling import WRONG_BOOKS
 from tests.support.journal import Journal, Worker, row_of, submit_run
 from tests.support.liar import Liar, answer, liar
-from tests.support.recording import attempt, chat
+from tests.support.recording import attempt, chat, configured
 
 PRICES = {
     "gpt-x": {"input": 1, "output": 10},
@@ -38,13 +38,9 @@ def server() -> Iterator[Liar]:
 
 
 @pytest.fixture
-def claimed(journal: Journal, server: Liar, monkeypatch: pytest.MonkeyPatch) -> Iterator[Claimed]:
-    monkeypatch.setenv("ONWARD_MODEL_ENDPOINTS", server.url)
-    monkeypatch.setenv("ONWARD_PRICES", json.dumps(PRICES))
-    settings.cache_clear()
-    yield Worker().take(submit_run(row_of("a"), budget=Limits(cost=Decimal(1))), "a")
-    monkeypatch.undo()
-    settings.cache_clear()
+def claimed(journal: Journal, server: Liar) -> Iterator[Claimed]:
+    with configured(ONWARD_MODEL_ENDPOINTS=server.url, ONWARD_PRICES=json.dumps(PRICES)):
+        yield Worker().take(submit_run(row_of("a"), budget=Limits(cost=Decimal(1))), "a")
 
 
 def ask(ctx: Context, server: Liar, path: str = "chat/completions", **fields: Any) -> None:

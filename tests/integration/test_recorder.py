@@ -7,7 +7,6 @@ import httpx2
 import pytest
 
 from models.journal.values import Claimed
-from models.settings import settings
 from models.states import BlockReason
 from tasks import Context
 from tasks.errors import EffectBlocked, UndeclaredEffect
@@ -15,20 +14,23 @@ from tests.support.intents import at_work
 from tests.support.journal import Journal
 from tests.support.meter import meter
 from tests.support.models import Answer, ModelService
-from tests.support.recording import attempt, calls, chat, next_attempt, recorder_of, said
+from tests.support.recording import (
+    attempt,
+    calls,
+    chat,
+    configured,
+    next_attempt,
+    recorder_of,
+    said,
+)
 
 DIFFERENCE = r"position 0 of scope '' differs in 'messages', 'temperature' \(was 0.1, is 0.2\)"
 
 
 @pytest.fixture
-def claimed(
-    journal: Journal, models: ModelService, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Claimed]:
-    monkeypatch.setenv("ONWARD_MODEL_ENDPOINTS", models.url)
-    settings.cache_clear()
-    yield at_work()
-    monkeypatch.undo()
-    settings.cache_clear()
+def claimed(journal: Journal, models: ModelService) -> Iterator[Claimed]:
+    with configured(ONWARD_MODEL_ENDPOINTS=models.url):
+        yield at_work()
 
 
 def ask(ctx: Context, models: ModelService, text: str, **fields: object) -> httpx2.Response:

@@ -12,25 +12,27 @@ from openai import AsyncOpenAI
 
 from models.journal import wallets
 from models.journal.values import Claimed
-from models.settings import settings
 from tasks import Context
 from tasks.errors import CallScopeNeeded, EffectBlocked
 from tasks.recorder import CallOptions, Freshness, asking, scopes
 from tests.support.intents import at_work
 from tests.support.journal import Journal
 from tests.support.models import Answer, ModelService
-from tests.support.recording import attempt, calls, chat, next_attempt, recorder_of, said
+from tests.support.recording import (
+    attempt,
+    calls,
+    chat,
+    configured,
+    next_attempt,
+    recorder_of,
+    said,
+)
 
 
 @pytest.fixture
-def claimed(
-    journal: Journal, models: ModelService, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Claimed]:
-    monkeypatch.setenv("ONWARD_MODEL_ENDPOINTS", models.url)
-    settings.cache_clear()
-    yield at_work()
-    monkeypatch.undo()
-    settings.cache_clear()
+def claimed(journal: Journal, models: ModelService) -> Iterator[Claimed]:
+    with configured(ONWARD_MODEL_ENDPOINTS=models.url):
+        yield at_work()
 
 
 def run(ctx: Context, body: Any) -> Any:

@@ -11,7 +11,6 @@ from models.journal import endpoints, wallets
 from models.journal.call_values import Place, Reservation
 from models.journal.errors import LeaseLost
 from models.journal.values import Claimed
-from models.settings import settings
 from models.states import BlockReason
 from tasks import Context
 from tasks.errors import AnswerIncomplete, AttemptLost, CallPostponed, EffectBlocked, final_cause
@@ -20,19 +19,21 @@ from tasks.recorder.declared import declare_endpoint
 from tests.support.intents import again, at_work
 from tests.support.journal import Journal
 from tests.support.models import Answer, ModelService
-from tests.support.recording import attempt, calls, chat, next_attempt, recorder_of, said
+from tests.support.recording import (
+    attempt,
+    calls,
+    chat,
+    configured,
+    next_attempt,
+    recorder_of,
+    said,
+)
 
 
 @pytest.fixture
-def claimed(
-    journal: Journal, models: ModelService, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Claimed]:
-    monkeypatch.setenv("ONWARD_MODEL_ENDPOINTS", models.url)
-    monkeypatch.setenv("ONWARD_PRICES", '{"gpt-x": {"call": 0.3}}')
-    settings.cache_clear()
-    yield at_work()
-    monkeypatch.undo()
-    settings.cache_clear()
+def claimed(journal: Journal, models: ModelService) -> Iterator[Claimed]:
+    with configured(ONWARD_MODEL_ENDPOINTS=models.url, ONWARD_PRICES='{"gpt-x": {"call": 0.3}}'):
+        yield at_work()
 
 
 def ask(ctx: Context, models: ModelService, text: str, **fields: object) -> httpx2.Response:

@@ -12,13 +12,12 @@ import pytest
 from models.journal import calls as journal_calls
 from models.journal import endpoints, wallets
 from models.journal.values import Claimed
-from models.settings import settings
 from tasks import Context
 from tasks.errors import AnswerIncomplete, CallPostponed
 from tests.support.intents import at_work
 from tests.support.journal import Journal
 from tests.support.liar import Liar, answer, liar
-from tests.support.recording import attempt, calls, chat, next_attempt, said
+from tests.support.recording import attempt, calls, chat, configured, next_attempt, said
 
 
 @pytest.fixture
@@ -28,12 +27,9 @@ def server() -> Iterator[Liar]:
 
 
 @pytest.fixture
-def claimed(journal: Journal, server: Liar, monkeypatch: pytest.MonkeyPatch) -> Iterator[Claimed]:
-    monkeypatch.setenv("ONWARD_MODEL_ENDPOINTS", server.url)
-    settings.cache_clear()
-    yield at_work()
-    monkeypatch.undo()
-    settings.cache_clear()
+def claimed(journal: Journal, server: Liar) -> Iterator[Claimed]:
+    with configured(ONWARD_MODEL_ENDPOINTS=server.url):
+        yield at_work()
 
 
 def ask(ctx: Context, server: Liar, text: str = "well?", **fields: Any) -> httpx2.Response:

@@ -19,18 +19,13 @@ from tests.support.intents import at_work
 from tests.support.journal import Journal
 from tests.support.meter import meter
 from tests.support.models import Answer, ModelService
-from tests.support.recording import attempt, calls, chat, next_attempt, said
+from tests.support.recording import attempt, calls, chat, configured, next_attempt, said
 
 
 @pytest.fixture
-def claimed(
-    journal: Journal, models: ModelService, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Claimed]:
-    monkeypatch.setenv("ONWARD_MODEL_ENDPOINTS", models.url)
-    settings.cache_clear()
-    yield at_work()
-    monkeypatch.undo()
-    settings.cache_clear()
+def claimed(journal: Journal, models: ModelService) -> Iterator[Claimed]:
+    with configured(ONWARD_MODEL_ENDPOINTS=models.url):
+        yield at_work()
 
 
 def ask(ctx: Context, models: ModelService, text: str) -> httpx2.Response:

@@ -14,7 +14,6 @@ from pydantic import BaseModel
 from models.journal import calls as journal_calls
 from models.journal import wallets
 from models.journal.values import Claimed
-from models.settings import settings
 from tasks import Context
 from tasks.errors import AnswerIncomplete, EffectBlocked, final_cause
 from tasks.llm.errors import SchemaInvalid
@@ -22,27 +21,31 @@ from tests.support.desk import DESK, Idempotent, Wanted
 from tests.support.intents import at_work
 from tests.support.journal import Journal
 from tests.support.models import Answer, ModelService
-from tests.support.recording import attempt, calls, chat, next_attempt, recorder_of, said
+from tests.support.recording import (
+    attempt,
+    calls,
+    chat,
+    configured,
+    next_attempt,
+    recorder_of,
+    said,
+)
 from tests.support.site import Site
 
 HALF = Answer(text="half", finish="length")
 
 
 @pytest.fixture
-def claimed(
-    journal: Journal, models: ModelService, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Claimed]:
-    monkeypatch.setenv("ONWARD_MODEL_ENDPOINTS", models.url)
-    monkeypatch.setenv("ONWARD_LLM_BASE_URL", models.url)
-    monkeypatch.setenv("ONWARD_LLM_MODEL", "gpt-x")
-    monkeypatch.setenv("ONWARD_PRICES", '{"gpt-x": {"call": 0.3}}')
-    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    settings.cache_clear()
+def claimed(journal: Journal, models: ModelService) -> Iterator[Claimed]:
     DESK.reset()
-    yield at_work()
+    with configured(
+        ONWARD_MODEL_ENDPOINTS=models.url,
+        ONWARD_LLM_BASE_URL=models.url,
+        ONWARD_LLM_MODEL="gpt-x",
+        ONWARD_PRICES='{"gpt-x": {"call": 0.3}}',
+    ):
+        yield at_work()
     DESK.reset()
-    monkeypatch.undo()
-    settings.cache_clear()
 
 
 @pytest.fixture

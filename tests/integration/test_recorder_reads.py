@@ -10,7 +10,6 @@ import pytest
 
 from models.journal import endpoints
 from models.journal.values import Claimed
-from models.settings import settings
 from tasks import Context, Effect, Freshness, Tool
 from tasks.errors import CallPostponed
 from tasks.recorder import CallOptions
@@ -18,7 +17,7 @@ from tests.support.intents import again, at_work
 from tests.support.journal import Journal
 from tests.support.liar import answer, liar
 from tests.support.models import ModelService
-from tests.support.recording import attempt, calls, next_attempt
+from tests.support.recording import attempt, calls, configured, next_attempt
 
 #: An attempt is half a minute older than the one before it.
 HOUR, SECOND = timedelta(hours=1), timedelta(seconds=1)
@@ -51,14 +50,9 @@ def file(path: Path, statement: str) -> None:
 
 
 @pytest.fixture
-def claimed(
-    journal: Journal, models: ModelService, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Claimed]:
-    monkeypatch.setenv("ONWARD_MODEL_ENDPOINTS", models.url)
-    settings.cache_clear()
-    yield at_work()
-    monkeypatch.undo()
-    settings.cache_clear()
+def claimed(journal: Journal, models: ModelService) -> Iterator[Claimed]:
+    with configured(ONWARD_MODEL_ENDPOINTS=models.url):
+        yield at_work()
 
 
 def test_rows_are_given_again_marked_or_looked_up_anew_and_the_reader_knows_which(

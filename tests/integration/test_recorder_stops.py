@@ -17,7 +17,6 @@ from billiard.exceptions import SoftTimeLimitExceeded
 from models.journal import wallets
 from models.journal.errors import LeaseLost
 from models.journal.values import Claimed
-from models.settings import settings
 from tasks import Context, step
 from tasks.errors import CallPostponed, EffectBlocked
 from tasks.recorder import declared, scopes
@@ -25,22 +24,24 @@ from tasks.step import bind_step
 from tests.support.intents import at_work
 from tests.support.journal import Journal
 from tests.support.models import Answer, ModelService
-from tests.support.recording import attempt, calls, chat, next_attempt, recorder_of, said
+from tests.support.recording import (
+    attempt,
+    calls,
+    chat,
+    configured,
+    next_attempt,
+    recorder_of,
+    said,
+)
 
 Ask = Callable[[str], Coroutine[Any, Any, str]]
 SLOW = [f"slow {number}" for number in range(4)]
 
 
 @pytest.fixture
-def claimed(
-    journal: Journal, models: ModelService, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Claimed]:
-    monkeypatch.setenv("ONWARD_MODEL_ENDPOINTS", models.url)
-    monkeypatch.setenv("ONWARD_PRICES", '{"gpt-x": {"call": 0.3}}')
-    settings.cache_clear()
-    yield at_work()
-    monkeypatch.undo()
-    settings.cache_clear()
+def claimed(journal: Journal, models: ModelService) -> Iterator[Claimed]:
+    with configured(ONWARD_MODEL_ENDPOINTS=models.url, ONWARD_PRICES='{"gpt-x": {"call": 0.3}}'):
+        yield at_work()
 
 
 @pytest.fixture

@@ -5,12 +5,32 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import pytest
+
 from models.journal.values import Claimed
+from models.settings import settings
 from tasks import Context
 from tasks.effects import Ledger
 from tasks.recorder.recorder import Recorder
 from tests.support.intents import SENDER, again
 from tests.support.journal import Journal
+
+_KEYS = ("ONWARD_LLM_KEY", "OPENAI_API_KEY", "ANTHROPIC_API_KEY")
+
+
+@contextmanager
+def configured(**environment: str) -> Iterator[None]:
+    """Settings from these variables, and no provider's key from elsewhere, while the block lasts."""
+    try:
+        with pytest.MonkeyPatch.context() as patched:
+            for name in _KEYS:
+                patched.delenv(name, raising=False)
+            for name, value in environment.items():
+                patched.setenv(name, value)
+            settings.cache_clear()
+            yield
+    finally:
+        settings.cache_clear()
 
 
 @contextmanager

@@ -3,36 +3,23 @@
 import asyncio
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from models.journal.values import Claimed
-from models.settings import settings
 from tests.support.intents import at_work
 from tests.support.journal import Journal
-from tests.support.models import ModelService, models_service
-from tests.support.recording import attempt, calls, chat, next_attempt, said
+from tests.support.models import ModelService
+from tests.support.recording import attempt, calls, chat, configured, next_attempt, said
 
 httpx: Any = pytest.importorskip("httpx")
 
 
 @pytest.fixture
-def models(tmp_path: Path) -> Iterator[ModelService]:
-    with models_service(tmp_path) as service:
-        yield service
-
-
-@pytest.fixture
-def claimed(
-    journal: Journal, models: ModelService, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Claimed]:
-    monkeypatch.setenv("ONWARD_MODEL_ENDPOINTS", models.url)
-    settings.cache_clear()
-    yield at_work()
-    monkeypatch.undo()
-    settings.cache_clear()
+def claimed(journal: Journal, models: ModelService) -> Iterator[Claimed]:
+    with configured(ONWARD_MODEL_ENDPOINTS=models.url):
+        yield at_work()
 
 
 def ask(ctx: Any, url: str) -> str:
