@@ -191,12 +191,11 @@ def test_nobody_waits_for_answers_when_the_lease_is_lost(
         if asked and recorder_of(asked[0]).ledger.stopped is not None:
             raise LeaseLost("the lease was taken")
 
-    started = time.monotonic()
     with attempt(claimed, trust=trust) as ctx:
         asked.append(ctx)
         with pytest.raises(CallPostponed):
             run(ctx, models, lambda ask: gathered(ask, models))
-    assert time.monotonic() - started < 20  # the answers come after 60 s
+    assert models.calls(outcome="answered") == [], "those in the air were not waited for"
     assert wallets.standing(claimed.run_id).recovery_cost == Decimal("0.3") * len(SLOW)
 
 
@@ -218,7 +217,6 @@ def test_nobody_waits_for_answers_when_the_time_of_the_body_is_over(
         models.script(text, Answer(hold="go"))
     models.script("busy", Answer(status=429, retry_after=1))
     before = signal.signal(signal.SIGALRM, strike)
-    started = time.monotonic()
     try:
         with attempt(claimed) as ctx:
             striking = Thread(target=strike_while_waiting, args=(ctx,))
@@ -229,7 +227,7 @@ def test_nobody_waits_for_answers_when_the_time_of_the_body_is_over(
             recorder_of(ctx).ledger.close()
     finally:
         signal.signal(signal.SIGALRM, before)
-    assert time.monotonic() - started < 25
+    assert models.calls(outcome="answered") == [], "those in the air were not waited for"
     assert wallets.standing(claimed.run_id).held_calls == 0
 
 

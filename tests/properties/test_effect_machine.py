@@ -8,8 +8,6 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase
-from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -17,7 +15,6 @@ from hypothesis.stateful import (
     invariant,
     precondition,
     rule,
-    run_state_machine_as_test,
 )
 
 from models.journal import doubts, effects, lookups, losing, rescue, resolving
@@ -36,6 +33,7 @@ from models.journal.values import BranchRef, Claimed
 from tests.support.effect_book import Book
 from tests.support.intents import IDEMPOTENT, ONCE, QUERYABLE, SENDER, asking
 from tests.support.journal import Journal, Worker, row_of, submit_run
+from tests.support.machines import play
 
 PROMISES = {"queryable": QUERYABLE, "once": ONCE, "idempotent": IDEMPOTENT}
 DIGESTS = ("sha256:request", "sha256:another")
@@ -278,20 +276,4 @@ class EffectMachine(Book, RuleBasedStateMachine):
 
 
 def test_nothing_is_sent_twice_whatever_comes_in_whatever_order(journal: Journal) -> None:
-    journal.freeze()
-
-    class Here(EffectMachine):
-        def __init__(self) -> None:
-            super().__init__(journal)
-
-    run_state_machine_as_test(
-        Here,
-        settings=hypothesis_settings(
-            max_examples=60,
-            stateful_step_count=40,
-            deadline=None,
-            derandomize=True,
-            suppress_health_check=list(HealthCheck),
-            phases=(Phase.explicit, Phase.reuse, Phase.generate),
-        ),
-    )
+    play(EffectMachine, journal, examples=60, moves=40)

@@ -8,8 +8,6 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase
-from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -17,7 +15,6 @@ from hypothesis.stateful import (
     invariant,
     precondition,
     rule,
-    run_state_machine_as_test,
 )
 from psycopg import sql
 
@@ -27,6 +24,7 @@ from models.journal.values import BranchRef, Claimed
 from models.states import StepState, is_edge
 from tasks import group
 from tests.support.journal import TABLES, Journal, Worker, at, output, row_of, submit_run, work
+from tests.support.machines import play
 
 SHAPES = (
     row_of("a", "b", "c"),
@@ -281,21 +279,4 @@ class JournalMachine(RuleBasedStateMachine):
 
 
 def test_any_order_of_anything_keeps_the_promise(journal: Journal) -> None:
-    journal.freeze()
-
-    class Here(JournalMachine):
-        def __init__(self) -> None:
-            super().__init__(journal)
-
-    run_state_machine_as_test(
-        Here,
-        settings=hypothesis_settings(
-            max_examples=60,
-            stateful_step_count=40,
-            deadline=None,
-            derandomize=True,
-            suppress_health_check=list(HealthCheck),
-            # Not shrunk: 40 moves are readable, and shrinking takes minutes on a real database.
-            phases=(Phase.explicit, Phase.reuse, Phase.generate),
-        ),
-    )
+    play(JournalMachine, journal, examples=60, moves=40)

@@ -7,8 +7,6 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase
-from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -16,7 +14,6 @@ from hypothesis.stateful import (
     invariant,
     precondition,
     rule,
-    run_state_machine_as_test,
 )
 
 from models.journal import submitting, wallets
@@ -26,6 +23,7 @@ from models.journal.values import Claimed
 from tests.support.calling import WRONG_BOOKS, amounts, asked, at_position, charge_strays, record
 from tests.support.intents import again
 from tests.support.journal import Journal, Worker, row_of, submit_run
+from tests.support.machines import play
 
 RUNS = 3
 LIMIT = 1500
@@ -150,23 +148,7 @@ class WalletMachine(RuleBasedStateMachine):
 
 
 def test_money_is_right_whatever_comes_in_whatever_order(journal: Journal) -> None:
-    journal.freeze()
-
-    class Here(WalletMachine):
-        def __init__(self) -> None:
-            super().__init__(journal)
-
-    run_state_machine_as_test(
-        Here,
-        settings=hypothesis_settings(
-            max_examples=20,
-            stateful_step_count=30,
-            deadline=None,
-            derandomize=True,
-            suppress_health_check=list(HealthCheck),
-            phases=(Phase.explicit, Phase.reuse, Phase.generate),
-        ),
-    )
+    play(WalletMachine, journal, examples=20, moves=30)
 
 
 def test_the_machine_notices_what_is_wrong(journal: Journal) -> None:
