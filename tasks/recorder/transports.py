@@ -5,12 +5,12 @@ answer is read to its end before it is handed on, since half an answer is none; 
 """
 
 import importlib
-import os
 import time
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from models.settings import settings
+from tasks.certificates import tls_context
 from tasks.recorder.options import EXTENSION, CallOptions, current
 from tasks.recorder.values import Arrived, Incoming, NoAnswer, Outgoing, Send
 
@@ -39,7 +39,7 @@ def transport(recorder: "Recorder", *, async_: bool, library: str) -> Any:
     """A transport for a client of the caller's own."""
     module = importlib.import_module(library)
     kind = module.AsyncHTTPTransport if async_ else module.HTTPTransport
-    inner = kind(verify=_certificates(library, os.getpid()))
+    inner = kind(verify=tls_context(library))
     return _wrapped(library, recorder, inner, options=CallOptions(), async_=async_)
 
 
@@ -49,7 +49,7 @@ def _client(recorder: "Recorder", given: dict[str, Any], kind: str, *, async_: b
     module = importlib.import_module("httpx2")
     options.setdefault("timeout", module.Timeout(settings().llm_timeout, connect=_CONNECT))
     if not options.keys() & {"verify", "cert", "transport", "trust_env"}:
-        options["verify"] = _certificates("httpx2", os.getpid())
+        options["verify"] = tls_context()
     made = getattr(module, kind)(**options)
     # The client has chosen its transports by its own rules: certificates, proxies, mounts.
     made._transport = _wrapped("httpx2", recorder, made._transport, options=own, async_=async_)
@@ -58,12 +58,6 @@ def _client(recorder: "Recorder", given: dict[str, Any], kind: str, *, async_: b
         for pattern, inner in made._mounts.items()
     }
     return made
-
-
-@lru_cache(maxsize=4)
-def _certificates(library: str, _pid: int) -> Any:
-    """One for the whole process: reading the certificates takes 40 ms of CPU."""
-    return importlib.import_module(library).create_ssl_context()
 
 
 def _wrapped(

@@ -28,7 +28,7 @@ another call (``effect=Effect.PURE, method="GET"``), whose failure is its own.
 import json
 from collections.abc import Collection, Mapping
 from datetime import timedelta
-from functools import cache, cached_property
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic
 
 from pydantic import TypeAdapter, ValidationError
@@ -38,6 +38,7 @@ from models.messages import one_line
 from models.schemas import adapter_of
 from models.secret import Secret
 from tasks import tool_registry
+from tasks.certificates import tls_context
 from tasks.errors import DefinitionError
 from tasks.toolkit import exchange
 from tasks.toolkit.exchange import Answer, Meaning, RateLimited, Unreadable
@@ -57,8 +58,6 @@ from tasks.toolkit.templates import (
 from tasks.tools import Absent, Effect, Found, Looked, NotSent, Tool, Unanswered, Undecided
 
 if TYPE_CHECKING:
-    import ssl
-
     import httpx2
 
 __all__ = [
@@ -284,15 +283,7 @@ def open_client(*, timeout: float) -> "httpx2.Client":
     """
     import httpx2  # noqa: PLC0415 - a tenth of a second, for processes that only declare tools
 
-    return httpx2.Client(verify=_tls(), timeout=timeout, follow_redirects=False)
-
-
-@cache
-def _tls() -> "ssl.SSLContext":
-    """Made once: reading the system's certificates takes 50 ms."""
-    import httpx2  # noqa: PLC0415
-
-    return httpx2.create_ssl_context()
+    return httpx2.Client(verify=tls_context(), timeout=timeout, follow_redirects=False)
 
 
 def _register(made: HttpTool[Any, Any]) -> None:
