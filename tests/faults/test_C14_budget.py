@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from models import database
 from models.journal import history, metrics, submitting, wallets
 from models.journal.call_values import Limits
 from models.settings import settings
@@ -173,10 +174,14 @@ def test_C14_a_step_is_out_of_attempts_before_its_body(paying: Spending) -> None
 def test_C14_a_run_is_out_of_time_before_its_next_body(paying: Spending) -> None:
     paying.script("no time")
     paying.die("L2", 1)
-    run_id = paying.world.submit("spender", {"text": "no time"}, budget={"seconds": 0.2}).run_id
+    run_id = paying.world.submit("spender", {"text": "no time"}, budget={"seconds": 60}).run_id
     paying.wait_blocked(run_id, "poison_step")
+    database.fetch(
+        "UPDATE run SET started_at = started_at - interval '1 minute' WHERE run_id = %(id)s",
+        {"id": run_id},
+    )  # a minute later
     paying.resume_until_blocked(run_id)
-    assert "may take 0.2 s" in paying.wait_blocked(run_id, "budget_exceeded")
+    assert "may take 60 s" in paying.wait_blocked(run_id, "budget_exceeded")
     assert paying.world.bodies(run_id, "think") == 1
     wallets.raise_limits(run_id, by="ada", reason="it may take its time", seconds=3600)
     paying.resume(run_id)
