@@ -11,6 +11,7 @@ import pytest
 from models import database
 from models.journal import endpoints, wallets
 from models.settings import settings
+from tests.support.in_the_air import pause
 from tests.support.invariants import check_invariants
 from tests.support.models import ModelCall, ModelService, Ways, models_service
 from tests.support.waiting import wait_until
@@ -59,6 +60,14 @@ def all_were_told(service: ModelService) -> bool:
     return len(due_instants()) + len(service.calls(outcome="answered")) >= RUNS * 0.9
 
 
+def lose_idle_worker(world: World, name: str) -> None:
+    """SIGKILL; who is already back then may first end what it holds, and nobody else begins."""
+    pause(world.cluster.pids[name])
+    wait_until(lambda: held_steps() == 0, what="those who came back are done")
+    os.kill(world.cluster.pids[name], signal.SIGKILL)
+    wait_until(lambda: not world.cluster.is_running(name), what="the worker is gone")
+
+
 def check_nobody_was_early(told: ModelCall, asked: list[ModelCall]) -> None:
     assert told.not_before is not None
     early = [
@@ -88,8 +97,7 @@ def test_C08_nobody_asks_before_the_time_and_waiting_costs_nothing(
     until = min(call.not_before or 0.0 for call in service.calls(outcome="limited"))
     assert due[0] >= until - SLACK
     assert max(Counter(int(at) for at in due).values()) <= MOST * len(due)
-    os.kill(world.cluster.pids["worker-1"], signal.SIGKILL)  # the wait is in the journal
-    wait_until(lambda: not world.cluster.is_running("worker-1"), what="the worker is gone")
+    lose_idle_worker(world, "worker-1")  # the wait is in the journal
     world.cluster.worker("worker-2", concurrency=4)
     world.wait_runs(runs, timeout=150)
 
