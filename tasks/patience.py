@@ -31,7 +31,8 @@ def recorded(
     pause, in_doubt = 0.0, False
     while True:
         try:
-            time.sleep(pause)
+            if pause:  # a sleep of nothing costs a context switch
+                time.sleep(pause)
             if in_doubt and (found := confirmed()) is not None:
                 return found
             return write()
