@@ -34,8 +34,9 @@ _dumps = json.JSONEncoder(
 
 def digest_text(*texts: str) -> str:
     """``sha256:<hex>`` of stored text; of several, as if they were one."""
-    if len(texts) == 1 and len(texts[0]) < _PIECE:
-        return _PREFIX + hashlib.sha256(texts[0].encode("utf-8", "surrogatepass")).hexdigest()
+    if sum(map(len, texts)) < _PIECE:
+        data = "".join(texts).encode("utf-8", "surrogatepass")
+        return _PREFIX + hashlib.sha256(data).hexdigest()
     found = hashlib.sha256()
     for text in texts:
         for at in range(0, len(text), _PIECE):  # never a second copy of a large one

@@ -9,6 +9,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Any
 
 from models import database
@@ -42,19 +43,28 @@ class Ledger:
     def __init__(
         self, claimed: Claimed, sender: Sender, *, require_trust: Callable[[], object]
     ) -> None:
-        self._claimed = claimed
-        self._before_effect: Callable[[], object] = lambda: None
-        self._attempt = Attempt(claimed, sender, require_trust, self.note, self._look_before)
+        self._claimed, self._sender, self._require_trust = claimed, sender, require_trust
+        self._before_effect: Callable[[], object] | None = None
         self._order = Order(claimed.run_id, claimed.step_key)
         self._order.enter()
         self._thread = threading.get_ident()
-        self._changed = threading.Condition()
+        self._lock = threading.RLock()
         self._in_flight = 0
         self._requests: list[Asked] = []  #: those that hold secrets
         self._tools_known = claimed.attempt == 1
         self._refused: list[str] = []  #: what the body has been told no about and may go on from
         self._stop: Stop | None = None
         self._barred: str | None = None
+
+    @cached_property
+    def _attempt(self) -> Attempt:
+        return Attempt(
+            self._claimed, self._sender, self._require_trust, self.note, self._look_before
+        )
+
+    @cached_property
+    def _changed(self) -> threading.Condition:
+        return threading.Condition(self._lock)
 
     @property
     def asked(self) -> set[str]:
@@ -96,7 +106,8 @@ class Ledger:
         self._before_effect = look
 
     def _look_before(self) -> None:
-        self._before_effect()
+        if self._before_effect is not None:
+            self._before_effect()
 
     def enter_task(self) -> None:
         """The asyncio task that calls this is the body's own."""
@@ -104,17 +115,19 @@ class Ledger:
 
     def bar(self, why: str | None) -> None:
         """Refuse calls from now on, in these words; None: take them again."""
-        with self._changed:
+        with self._lock:
             self._barred = why
 
     def close(self) -> Stop | None:
         """Take no more calls, wait for those of other threads, and say what stops the step, if anything."""
         self.bar("its body has ended")
-        with self._changed:
+        with self._lock:
             try:
-                self._changed.wait_for(lambda: self._in_flight == 0)
+                if self._in_flight:
+                    self._changed.wait_for(lambda: self._in_flight == 0)
             except BaseException:
                 self.note(self._cut_short("a call of another thread was still under way"))
+            self._before_effect = None  # who looks refers to this: a cycle waits for the collector
             return self._stop
 
     def left_over(self) -> Stop | None:
@@ -181,7 +194,7 @@ class Ledger:
 
     def _go_past_refusals(self) -> None:
         """The body asks on after a refusal: that is its answer from here on, also for later attempts."""
-        with self._changed:
+        with self._lock:
             passed = [key for key in self._refused if self._order.has_gone_past(key)]
         if not passed:
             return
@@ -193,13 +206,13 @@ class Ledger:
             )
         except JournalError as error:
             raise self.note(AttemptLost(str(error))) from error
-        with self._changed:
+        with self._lock:
             self._refused = [key for key in self._refused if key not in passed]
 
     def _perform(
         self, tool: Tool[Any, Any], request: Any, key: str, *, wanted: Wanted | None = None
     ) -> Any:
-        with self._changed:
+        with self._lock:
             self.require_open(f"call of {tool.name}")
             self._in_flight += 1
         try:
@@ -212,7 +225,7 @@ class Ledger:
         """A request that the recorder makes: refused, waited for and stopped by the same rules as a call."""
         self.require_open(what)
         self._go_past_refusals()  # the model may be told of them
-        with self._changed:
+        with self._lock:
             self.require_open(what)
             self._in_flight += 1
         try:
@@ -245,7 +258,7 @@ class Ledger:
         except Stop as stop:
             raise self.note(stop) from stop.__cause__
         except (Refused, EffectExhausted):
-            with self._changed:
+            with self._lock:
                 self._refused.append(key)
             raise
         except JournalError as error:
@@ -271,7 +284,7 @@ class Ledger:
 
     def note(self, stop: Stop) -> Stop:
         """Remember the first reason to stop."""
-        with self._changed:
+        with self._lock:
             if self._stop is None:
                 self._stop = stop
             return stop

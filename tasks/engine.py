@@ -86,9 +86,8 @@ def _run(
         processes.kill_strays(claimed.run_id, claimed.step_key, claimed.token)
     about = logs.about(**marks(claimed))
     with about, _held(bound, claimed, sent_at) as held:
-        ledger = Ledger(claimed, _sender(carrier), require_trust=held.require_trust)
-        recorder = _recorder(bound, claimed, carrier, held=held, ledger=ledger)
-        with Transaction(claimed, bar=ledger.bar) as transaction, recorder.entered():
+        recorder = _recorder(bound, claimed, carrier, held)
+        with Transaction(claimed, bar=recorder.ledger.bar) as transaction, recorder.entered():
             ctx = _context(bound, claimed, held, recorder=recorder, transaction=transaction)
             interruption, outcome = _body(bound, claimed, ctx, transaction)
             outcome = _last_word(bound, claimed, recorder, outcome)
@@ -117,8 +116,7 @@ def _body(
         if claimed.untracked:
             _look_back(claimed)
         args, kwargs, piped, input_digest = stored.given(claimed).read()
-        with transaction.body():
-            value = bound.call(ctx, args, kwargs, piped=piped)
+        value = transaction.run(lambda: bound.call(ctx, args, kwargs, piped=piped))
     except OnwardError as error:
         return None, refuse(error) if inputs.is_final(error) else judged(bound, claimed, error)
     except BaseException as error:
@@ -195,11 +193,13 @@ def _must_wait(bound: BoundStep, run_id: str, branch: str, step_key: str) -> boo
     return wait > 0
 
 
-def _recorder(
-    bound: BoundStep, claimed: Claimed, carrier: Carrier, *, held: Held, ledger: Ledger
-) -> Recorder:
+def _recorder(bound: BoundStep, claimed: Claimed, carrier: Carrier, held: Held) -> Recorder:
+    sender = Sender(
+        carrier.start_id, carrier.worker, carrier.pid, carrier.pid_started, processes.pid_space()
+    )
+    ledger = Ledger(claimed, sender, require_trust=held.require_trust)
     return Recorder(
-        claimed, _sender(carrier), ledger, require_trust=held.require_trust,
+        claimed, sender, ledger, require_trust=held.require_trust,
         on_mismatch=bound.options.on_replay_mismatch,
     )  # fmt: skip
 
@@ -218,12 +218,6 @@ def _context(
 def _carrier(task: Task) -> Carrier:
     pid = os.getpid()
     return Carrier(start_id(), worker_name(), task.request.id, pid, processes.own_start(pid))
-
-
-def _sender(carrier: Carrier) -> Sender:
-    return Sender(
-        carrier.start_id, carrier.worker, carrier.pid, carrier.pid_started, processes.pid_space()
-    )
 
 
 @lru_cache(maxsize=256)

@@ -8,8 +8,8 @@ holds the value of a secret that this process has revealed.
 import json
 import logging
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from types import MappingProxyType
@@ -21,6 +21,7 @@ from models.exceptions import redact_traceback
 from models.messages import printable
 from models.redaction import redact
 from models.settings import settings
+from tasks.settable import Set
 
 MARKS = ("run_id", "step_key", "attempt", "batch_id")
 
@@ -30,14 +31,9 @@ _about: ContextVar[Mapping[str, object]] = ContextVar(
 _BARE = re.compile(r"[^\s\"=]+")
 
 
-@contextmanager
-def about(**marks: object) -> Iterator[None]:
+def about(**marks: object) -> AbstractContextManager[None]:
     """Mark every line that this thread logs meanwhile."""
-    reset = _about.set({**_about.get(), **marks})
-    try:
-        yield
-    finally:
-        _about.reset(reset)
+    return Set(_about, {**_about.get(), **marks})
 
 
 def formatter() -> logging.Formatter:

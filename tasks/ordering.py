@@ -6,7 +6,7 @@ a crash (threads, ``asyncio.gather``), the author names the call instead, or not
 
 import asyncio
 import threading
-from collections import Counter
+from typing import Any
 
 from models.ids import check_identifier, idempotency_key, named_effect_key
 from tasks.errors import CallNameNeeded, CallNameTaken
@@ -18,7 +18,7 @@ class Order:
     def __init__(self, run_id: str, step_key: str) -> None:
         self._run_id, self._step_key = run_id, step_key
         self._lock = threading.Lock()
-        self._counts: Counter[str] = Counter()
+        self._counts: dict[str, int] = {}
         self._thread: int | None = None
         self._task: asyncio.Task[object] | None = None
         self.given: set[str] = set()
@@ -26,19 +26,19 @@ class Order:
 
     def enter(self) -> None:
         """From here on, calls of this thread and asyncio task are the body's own, in its order."""
-        self._thread, self._task = threading.get_ident(), _task_now()
+        self._thread, self._task = threading.get_ident(), task_now()
 
     @property
     def is_own(self) -> bool:
         """Whether this thread and asyncio task are the body's own."""
-        return (threading.get_ident(), _task_now()) == (self._thread, self._task)
+        return (threading.get_ident(), task_now()) == (self._thread, self._task)
 
     def has_gone_past(self, key: str) -> bool:
         """Whether whoever asks now has caught what became of this call: the body, or the same asyncio task.
 
         A thread says nothing: one of a pool goes on to another's work after an error that it handed over.
         """
-        asker = _task_now()
+        asker = task_now()
         return self.is_own or (asker is not None and self._askers.get(key) is asker)
 
     def key(self, tool: str, name: str | None) -> str:
@@ -54,8 +54,8 @@ class Order:
                 f"nothing was sent: tell them apart with ctx.call(tool, request, name=...)."
             )
         with self._lock:
-            self._counts[tool] += 1
-            key = idempotency_key(self._run_id, self._step_key, tool, self._counts[tool])
+            self._counts[tool] = count = self._counts.get(tool, 0) + 1
+            key = idempotency_key(self._run_id, self._step_key, tool, count)
             self.given.add(key)
             self._askers[key] = self._task
         return key
@@ -69,12 +69,11 @@ class Order:
                     f"name stands for one effect, so nothing was sent: give the second call a name of its own."
                 )
             self.given.add(key)
-            self._askers[key] = _task_now()
+            self._askers[key] = task_now()
         return key
 
 
-def _task_now() -> "asyncio.Task[object] | None":
-    try:
-        return asyncio.current_task()
-    except RuntimeError:
-        return None
+def task_now() -> "asyncio.Task[Any] | None":
+    """The asyncio task that this code runs in, if any."""
+    loop = asyncio._get_running_loop()
+    return None if loop is None else asyncio.current_task(loop)

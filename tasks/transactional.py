@@ -11,10 +11,9 @@ made again by another attempt. Steps that do not open a session pay nothing, not
 import hashlib
 import os
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import psycopg
 from billiard.exceptions import SoftTimeLimitExceeded
@@ -46,6 +45,9 @@ SELECT set_config('application_name', %(mark)s, false), (
     SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
     WHERE %(again)s AND application_name = %(mark)s AND datname = current_database()
       AND pid <> pg_backend_pid())"""
+
+
+T = TypeVar("T")
 
 
 class Transaction:
@@ -80,19 +82,19 @@ class Transaction:
                 self._session = self._open()
             return self._session
 
-    @contextmanager
-    def body(self) -> Iterator[None]:
-        """The body runs in here. What its session still has in memory is written at the end, as part of it.
+    def run(self, body: Callable[[], T]) -> T:
+        """The body's value. What its session still has in memory is written at the end, as part of it.
 
         Raises ``RolledBack`` for an error of Postgres by which the whole transaction is gone.
         """
         try:
-            yield
+            value = body()
             self._end_body()
         except Exception as error:
             if self.is_open and _is_undone(error):
                 raise RolledBack(self._gone(error)) from error
             raise
+        return value
 
     def discard(self) -> None:
         """Undo everything, if it was not committed."""

@@ -7,6 +7,7 @@ same for threads and for asyncio.
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, NoReturn
 
 from models.failpoints import FailPoint, failpoint
@@ -46,18 +47,23 @@ class Recorder:
         self.claimed, self.sender, self.ledger = claimed, sender, ledger
         self.require_trust, self.redact = require_trust, redact
         self.numbering = scopes.Numbering()
-        self.purse = Purse(claimed)
-        self.air = Air(ledger, require_trust)
         self._lost = claimed.attempt > 1  #: what earlier attempts set aside is to be charged first
-        self.backgrounds: dict[
-            str, Reservation
-        ] = {}  #: of answers that are being made, by their ids
+        #: Of answers that are being made, by their ids.
+        self.backgrounds: dict[str, Reservation] = {}
         self.given_up: dict[tuple[str, str], AnswerIncomplete] = {}
         self._on_mismatch = on_mismatch
         self._history: History | None = None
         self._losses: dict[tuple[str, int], int] | None = None
         self.has_replayed = False  #: this attempt has gone on from a recorded answer
         ledger.before_effects(self.require_nothing_left)
+
+    @cached_property
+    def purse(self) -> Purse:
+        return Purse(self.claimed)
+
+    @cached_property
+    def air(self) -> Air:
+        return Air(self.ledger, self.require_trust)
 
     # -- what the context offers ------------------------------------------------------------------------
 

@@ -12,15 +12,16 @@ The path travels in a context variable, which tasks and ``asyncio.to_thread`` in
 import asyncio
 import threading
 import weakref
-from collections import Counter
 from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import Context, ContextVar, copy_context
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from models.ids import check_identifier
 from tasks.errors import CallScopeNeeded
+from tasks.ordering import task_now
+from tasks.settable import Set
 
 _Task: TypeAlias = "asyncio.Task[Any]"
 
@@ -42,7 +43,7 @@ class Numbering:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self._uses: dict[str, _Use] = {}
-        self._children: Counter[str] = Counter()
+        self._children: dict[str, int] = {}
 
     def use(self, path: str) -> _Use:
         return self._uses.setdefault(path, _Use())
@@ -50,8 +51,8 @@ class Numbering:
     def child(self, path: str) -> str:
         """The path of the next task created in a scope."""
         with self.lock:
-            number = self._children[path]
-            self._children[path] += 1
+            number = self._children.get(path, 0)
+            self._children[path] = number + 1
         return f"{path}/{number}"
 
     def reached(self, path: str) -> int:
@@ -85,14 +86,9 @@ _sending: ContextVar[bool] = ContextVar("onward_sending", default=False)
 _unnumbered: "weakref.WeakSet[_Task]" = weakref.WeakSet()
 
 
-@contextmanager
-def entered(numbering: Numbering, what: str) -> Iterator[None]:
+def entered(numbering: Numbering, what: str) -> AbstractContextManager[None]:
     """The body of a step runs within: its scope is the root."""
-    token = _scope.set(Scope("", numbering, of_task=False, what=what))
-    try:
-        yield
-    finally:
-        _scope.reset(token)
+    return Set(_scope, Scope("", numbering, of_task=False, what=what))
 
 
 def enter_task() -> None:
@@ -112,14 +108,11 @@ def named(numbering: Numbering, name: str, *, what: str) -> Iterator[None]:
     step = name.replace("%", "%25").replace("/", "%2F")
     path = f"{known.base if known else ''}/name:{step}"
     inner = Scope(
-        path, numbering, of_task=_task_now() is not None, what=what, base=path,
+        path, numbering, of_task=task_now() is not None, what=what, base=path,
         task=known.task if known else "",
     )  # fmt: skip
-    token = _scope.set(inner)
-    try:
+    with Set(_scope, inner):
         yield
-    finally:
-        _scope.reset(token)
 
 
 def across_threads() -> None:
@@ -132,14 +125,9 @@ def across_threads() -> None:
         _scope.set(replace(scope, of_task=True))
 
 
-@contextmanager
-def sending() -> Iterator[None]:
+def sending() -> AbstractContextManager[None]:
     """A real request is made within: tasks created for it are not counted, since a replay makes none."""
-    token = _sending.set(True)
-    try:
-        yield
-    finally:
-        _sending.reset(token)
+    return Set(_sending, True)
 
 
 def current_path(numbering: Numbering) -> str | None:
@@ -154,7 +142,7 @@ def asking(numbering: Numbering, *, what: str) -> Iterator["Turn"]:
     scope = _scope.get()
     if scope is None or scope.numbering is not numbering:
         raise CallScopeNeeded(_needed(what, "is made in a thread of its own", "its order"))
-    task = _task_now()
+    task = task_now()
     if task is not None:
         number_tasks(asyncio.get_running_loop())
     with numbering.lock:
@@ -280,10 +268,3 @@ def _number() -> None:
     if scope is not None and not _sending.get():
         path = scope.numbering.child(scope.path)
         _scope.set(replace(scope, path=path, of_task=True, task=path))
-
-
-def _task_now() -> "_Task | None":
-    try:
-        return asyncio.current_task()
-    except RuntimeError:
-        return None

@@ -86,8 +86,8 @@ def test_a_displaced_owner_loses_its_rows_with_its_step(journal: Journal) -> Non
 
 def test_a_session_that_is_never_asked_for_costs_nothing(journal: Journal) -> None:
     body = Body(at_work())
-    with body.transaction, body.transaction.body():
-        pass
+    with body.transaction:
+        assert body.transaction.run(lambda: "done") == "done"
     assert not body.transaction.is_open
     assert body.barred == []
     with body.transaction, pytest.raises(CallRefused, match="ends with the body"):

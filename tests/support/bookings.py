@@ -50,9 +50,7 @@ class Body:
         self.nonce = new_nonce()
 
     def run(self, *acts: Callable[[Session], object]) -> None:
-        with self.transaction.body():
-            for act in acts:
-                act(self.transaction.session())
+        self.transaction.run(lambda: [act(self.transaction.session()) for act in acts])
 
     def write(self) -> Completed:
         return Worker().complete(self.claimed, '"done"')
