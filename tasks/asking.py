@@ -24,6 +24,10 @@ _NAP = 0.5  #: seconds between two looks whether the worker is to leave
 T = TypeVar("T")
 
 
+def look_at_nothing() -> None:
+    """Before an effect that rests on no answers."""
+
+
 @dataclass(frozen=True, slots=True)
 class Attempt:
     """On whose behalf calls are made."""
@@ -32,9 +36,8 @@ class Attempt:
     sender: Sender
     require_trust: Callable[[], object]
     note: Callable[[Stop], Stop]  #: remembers a stop before anything else can go wrong
-    before_effect: Callable[[], object] = lambda: (
-        None
-    )  #: raises where a new effect would rest on other answers
+    #: Raises where a new effect would rest on other answers.
+    before_effect: Callable[[], object] = look_at_nothing
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from models.journal.errors import JournalError
 from models.journal.values import Claimed
 from models.states import BlockReason, EffectClass
 from tasks import patience
-from tasks.asking import Attempt, Reading, Wanted
+from tasks.asking import Attempt, Reading, Wanted, look_at_nothing
 from tasks.errors import (
     AttemptLost,
     CallRefused,
@@ -44,7 +44,7 @@ class Ledger:
         self, claimed: Claimed, sender: Sender, *, require_trust: Callable[[], object]
     ) -> None:
         self._claimed, self._sender, self._require_trust = claimed, sender, require_trust
-        self._before_effect: Callable[[], object] | None = None
+        self._before_effect: Callable[[], object] = look_at_nothing
         self._order = Order(claimed.run_id, claimed.step_key)
         self._order.enter()
         self._thread = threading.get_ident()
@@ -59,7 +59,7 @@ class Ledger:
     @cached_property
     def _attempt(self) -> Attempt:
         return Attempt(
-            self._claimed, self._sender, self._require_trust, self.note, self._look_before
+            self._claimed, self._sender, self._require_trust, self.note, self._before_effect
         )
 
     @cached_property
@@ -102,12 +102,8 @@ class Ledger:
         return text
 
     def before_effects(self, look: Callable[[], object]) -> None:
-        """Look before an effect is sent that was not sent before; what that raises stops it."""
+        """Look before an effect is sent that was not sent before; what that raises stops it. Before any call."""
         self._before_effect = look
-
-    def _look_before(self) -> None:
-        if self._before_effect is not None:
-            self._before_effect()
 
     def enter_task(self) -> None:
         """The asyncio task that calls this is the body's own."""
@@ -127,7 +123,8 @@ class Ledger:
                     self._changed.wait_for(lambda: self._in_flight == 0)
             except BaseException:
                 self.note(self._cut_short("a call of another thread was still under way"))
-            self._before_effect = None  # who looks refers to this: a cycle waits for the collector
+            if not self._in_flight:  # who looks refers to this: a cycle waits for the collector
+                self._before_effect = look_at_nothing
             return self._stop
 
     def left_over(self) -> Stop | None:

@@ -21,7 +21,7 @@ from models.exceptions import redact_traceback
 from models.messages import printable
 from models.redaction import redact
 from models.settings import settings
-from tasks.settable import Set
+from tasks.within import Within
 
 MARKS = ("run_id", "step_key", "attempt", "batch_id")
 
@@ -33,7 +33,7 @@ _BARE = re.compile(r"[^\s\"=]+")
 
 def about(**marks: object) -> AbstractContextManager[None]:
     """Mark every line that this thread logs meanwhile."""
-    return Set(_about, {**_about.get(), **marks})
+    return Within(_about, {**_about.get(), **marks})
 
 
 def formatter() -> logging.Formatter:

@@ -20,6 +20,7 @@ from tasks.discovery import steps_used_by
 from tasks.errors import DefinitionError, PlanCircle, PlanError, StepNotRegistered
 from tasks.options import check_label, field_names
 from tasks.step import GATHER, BoundStep, Step, Then, bind_step, queue_name, step
+from tasks.within import Within
 
 __all__ = ["BoundStep", "Step", "Then", "Workflow", "step", "workflow"]
 
@@ -67,11 +68,8 @@ class Workflow(Defined, Generic[P]):
                 f"workflows call each other in a circle: {circle}; "
                 "a loop is written by returning Then(value, next_step.s()) from a step"
             )
-        reset = _building.set((*path, self.name))
-        try:
+        with Within(_building, (*path, self.name)):
             returned: object = self.function(*args, **kwargs)
-        finally:
-            _building.reset(reset)
         if returned is None:
             raise PlanError(
                 f"workflow {self.name} returned None: it must return its plan, such as read.s(uri)"

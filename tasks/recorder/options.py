@@ -8,6 +8,8 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from tasks.within import Within
+
 if TYPE_CHECKING:
     from tasks.recorder.values import Incoming
 
@@ -49,11 +51,8 @@ _asked: ContextVar[tuple[CallOptions, Told] | None] = ContextVar("onward_asking"
 def asking(options: CallOptions) -> Iterator[Told]:
     """Options for requests made within by an SDK that has no way to pass them on."""
     told = Told()
-    token = _asked.set((options, told))
-    try:
+    with Within(_asked, (options, told)):
         yield told
-    finally:
-        _asked.reset(token)
 
 
 def current() -> tuple[CallOptions, Told] | None:

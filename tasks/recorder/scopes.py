@@ -21,7 +21,7 @@ from typing import Any, TypeAlias
 from models.ids import check_identifier
 from tasks.errors import CallScopeNeeded
 from tasks.ordering import task_now
-from tasks.settable import Set
+from tasks.within import Within
 
 _Task: TypeAlias = "asyncio.Task[Any]"
 
@@ -88,7 +88,7 @@ _unnumbered: "weakref.WeakSet[_Task]" = weakref.WeakSet()
 
 def entered(numbering: Numbering, what: str) -> AbstractContextManager[None]:
     """The body of a step runs within: its scope is the root."""
-    return Set(_scope, Scope("", numbering, of_task=False, what=what))
+    return Within(_scope, Scope("", numbering, of_task=False, what=what))
 
 
 def enter_task() -> None:
@@ -111,7 +111,7 @@ def named(numbering: Numbering, name: str, *, what: str) -> Iterator[None]:
         path, numbering, of_task=task_now() is not None, what=what, base=path,
         task=known.task if known else "",
     )  # fmt: skip
-    with Set(_scope, inner):
+    with Within(_scope, inner):
         yield
 
 
@@ -127,7 +127,7 @@ def across_threads() -> None:
 
 def sending() -> AbstractContextManager[None]:
     """A real request is made within: tasks created for it are not counted, since a replay makes none."""
-    return Set(_sending, True)
+    return Within(_sending, True)
 
 
 def current_path(numbering: Numbering) -> str | None:

@@ -3,8 +3,8 @@
 import json
 import logging
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from models.messages import one_line
 from models.redaction import redact
 from tasks.tools import NotSent, Refused, Unanswered
+from tasks.within import Within
 
 if TYPE_CHECKING:
     import httpx2
@@ -182,15 +183,10 @@ def _read(response: "httpx2.Response", deadline: float) -> tuple[bytes, str]:
     return b"".join(parts), ""
 
 
-@contextmanager
-def _unlogged() -> Iterator[None]:
+def _unlogged() -> AbstractContextManager[None]:
     """httpx2 logs whole addresses, which may hold what is secret here; other users of it go on logging."""
     logging.getLogger("httpx2").addFilter(_is_not_ours)  # once, however often
-    before = _ours.set(True)
-    try:
-        yield
-    finally:
-        _ours.reset(before)
+    return Within(_ours, True)
 
 
 def _is_not_ours(_record: logging.LogRecord) -> bool:

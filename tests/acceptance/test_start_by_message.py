@@ -165,9 +165,7 @@ def test_a_bad_field_is_refused_by_its_name_and_writes_nothing(
     seen = len(world.cluster.logs(name))
     _send(shop, {"workflow": "guarantees", "input": {"of": "logged", "name": "x"}, **options})
     refused = re.compile(rf"not submitted: .*\b{said}\b")  # Celery's own line names no field
-    wait_until(
-        lambda: refused.search(world.cluster.logs(name)[seen:]), what="the log says why not"
-    )
+    wait_until(lambda: refused.search(world.cluster.logs(name)[seen:]), what="the log says why not")
     assert database.fetch("SELECT count(*) FROM run", {}) == before
 
 

@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from billiard.exceptions import SoftTimeLimitExceeded
@@ -14,6 +15,7 @@ from models.settings import settings
 from tasks import NotSent, Unanswered
 from tasks.effects import Ledger
 from tasks.errors import AttemptLost, EffectPostponed, EffectUnknown
+from tasks.tool_requests import Asked, ask
 from tests.support.desk import (
     DESK,
     Hasty,
@@ -254,6 +256,40 @@ def test_threads_that_call_leave_no_connection_behind(journal: Journal, claimed:
     leave.set()
     for thread in threads:
         thread.join()
+
+
+def test_a_call_that_outlives_the_body_still_looks_before_its_effect(
+    claimed: Claimed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepare, gate = held()
+    admitted = threading.Event()
+
+    def asked(self: Queryable, request: object) -> Asked:
+        admitted.set()
+        prepare()
+        return ask(self.request_type, request)
+
+    class Struck(threading.Condition):
+        def wait(self, timeout: float | None = None) -> bool:
+            raise SoftTimeLimitExceeded
+
+    def look() -> None:
+        raise AttemptLost("the answers that this rests on are gone")
+
+    monkeypatch.setattr(Queryable, "asked", asked)
+    ledger = a_ledger(claimed)
+    ledger.before_effects(look)
+    ledger._changed = Struck(ledger._lock)
+    with ThreadPoolExecutor(1) as pool:
+        late = pool.submit(ledger.call, Queryable(), Wanted(), name="late")
+        assert admitted.wait(20)
+        assert isinstance(
+            ledger.close(), EffectUnknown
+        )  # cut short: it waits for the call no longer
+        gate.set()
+        with pytest.raises(AttemptLost, match="are gone"):
+            late.result(20)
+    assert DESK.calls == []
 
 
 def _interrupt_waiting(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:

@@ -1,4 +1,7 @@
-"""Context variables that have a value for the length of a block. A step enters two: no generator, half the time."""
+"""Context variables that have a value for the length of a block.
+
+A class, since the generator of ``contextlib`` takes twice the time and every step enters two of them.
+"""
 
 from contextvars import ContextVar, Token
 from typing import Generic, TypeVar
@@ -6,8 +9,8 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class Set(Generic[T]):
-    """``with Set(variable, value):`` what it was before comes back at the end."""
+class Within(Generic[T]):
+    """``with Within(variable, value):`` what it was before comes back at the end."""
 
     __slots__ = ("_before", "_value", "_variable")
 
