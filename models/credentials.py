@@ -79,6 +79,7 @@ _LOOKS = [
     (begin, re.compile(rf"{re.escape(begin)}(?<![A-Za-z0-9_-]{re.escape(begin)}){rest}"))
     for begin, rest in _BEGINNINGS.items()
 ] + [(begin, re.compile(re.escape(begin) + rest)) for begin, rest in _ANYWHERE.items()]
+_SHORTEST = 8  #: characters, of a URL with a password: most names of fields need no search
 #: Parts of names that may be a credential's.
 _SUSPECT = (
     "pass", "pwd", "secret", "key", "token", "credential", "authori", "cookie", "bearer", "jwt", "connection",
@@ -248,6 +249,8 @@ def _is_secret_text(text: str) -> bool:
 
 
 def _looks_like_one(text: str) -> bool:
+    if len(text) < _SHORTEST:
+        return False
     return any(begin in text and pattern.search(text) for begin, pattern in _LOOKS)
 
 

@@ -210,7 +210,7 @@ def _context(
     return Context(
         run_id=claimed.run_id, batch_id=claimed.batch_id, workflow=bound.workflow, version=bound.version,
         step_key=claimed.step_key, attempt=claimed.attempt, require_trust=held.require_trust,
-        report_progress=Progress(claimed.lease), calls=recorder.ledger, http=recorder,
+        report_progress=Progress(held.lease), calls=recorder.ledger, http=recorder,
         facilities=OfRun(claimed), session=transaction.session,
     )  # fmt: skip
 

@@ -1,6 +1,6 @@
 """Sticky execution: going on with the next step in place while a budget lasts.
 
-A hop through the broker costs three to four milliseconds of CPU and ten Redis commands; completing N and
+A hop through the broker costs three to four milliseconds of CPU and six Redis commands; completing N and
 claiming N+1 in one commit costs well under one. Off by default.
 """
 
