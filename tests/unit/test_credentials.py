@@ -66,7 +66,7 @@ def test_names_of_credentials_are_known_however_they_are_spelled(name: str) -> N
         "sk_live_" + "a1" * 12,
         "-----BEGIN RSA PRIVATE KEY-----\nMIIC", "-----BEGIN PRIVATE KEY-----",
         "-----BEGIN PGP PRIVATE KEY BLOCK-----", "postgresql://app:hunter22@db.internal/app", "hf_" + "Ab1" * 11,
-        "https://hooks.slack.com/services/T00000000/B00000000/XXXXXXXXXXXXXXXXXXXXXXXX",
+        "https://hooks.slack.com/services/T00000000/B00000000/XXXXXXXXXXXXXXXXXXXXXXXX", "://:abc@",
     ],
 )  # fmt: skip
 def test_values_of_credentials_are_known_wherever_they_stand(value: str) -> None:
