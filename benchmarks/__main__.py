@@ -6,11 +6,12 @@ import sys
 from collections.abc import Sequence
 
 from benchmarks import report
-from benchmarks.contestants import Contestant, Onward, PlainChain
+from benchmarks.contestants import BareLoop, Contestant, Onward, PlainChain
 from benchmarks.floor import Floor
 from benchmarks.meters import Measure
 from benchmarks.stand import ROOT, Mode, Stand
 from benchmarks.tables import (
+    BARE,
     HOP,
     ONE_COMMIT,
     PLAIN,
@@ -29,6 +30,7 @@ WORKERS: tuple[Contestant, ...] = (
     PlainChain(PLAIN),
     Onward(HOP, sticky=False),
     Onward(STICKY, sticky=True),
+    BareLoop(BARE),
 )
 FLOORS: tuple[Contestant, ...] = (Floor(ONE_COMMIT, commits=1), Floor(TWO_COMMITS, commits=2))
 MODES = (

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
+from benchmarks.least import prepare_database
 from benchmarks.meters import Measure, Meter
 from benchmarks.stand import Mode, Stand
 from benchmarks.work import STEPS
@@ -78,7 +79,7 @@ class PlainChain(_OnWorkers):
 
     @contextmanager
     def workers(self, stand: Stand, mode: Mode) -> Iterator[int]:
-        with stand.plain(mode) as pid:
+        with stand.plain(mode, module="benchmarks.plain") as pid:
             yield pid
 
     def hands(
@@ -87,7 +88,33 @@ class PlainChain(_OnWorkers):
         from benchmarks import plain  # noqa: PLC0415 - reads its settings when it is imported
 
         plain.app.conf.task_send_sent_event = mode.events
-        return plain.submit, lambda: stand.finished.read_bytes().count(b"\n")
+        return plain.submit, partial(finished_runs, stand)
+
+
+@dataclass(frozen=True)
+class BareLoop(_OnWorkers):
+    """A Celery task that sends the floor's statements for all steps of a run."""
+
+    name: str
+
+    @contextmanager
+    def workers(self, stand: Stand, mode: Mode) -> Iterator[int]:
+        prepare_database(stand)
+        with stand.plain(mode, module="benchmarks.bare") as pid:
+            yield pid
+
+    def hands(
+        self, stand: Stand, mode: Mode
+    ) -> tuple[Callable[[int, int], object], Callable[[], int]]:
+        from benchmarks import bare  # noqa: PLC0415 - reads its settings when it is imported
+
+        bare.app.conf.task_send_sent_event = mode.events
+        return bare.submit, partial(finished_runs, stand)
+
+
+def finished_runs(stand: Stand) -> int:
+    """How many runs of plain Celery have left their line."""
+    return stand.finished.read_bytes().count(b"\n")
 
 
 def submit_run(mode: Mode, _run: int, steps: int) -> None:

@@ -27,8 +27,10 @@ one by one while the workers run. *hop*: every step is claimed (1 commit) and co
 journal and the next one goes through the broker. *sticky*: the next step is claimed in the commit that
 completes the one before, within 20 steps and one second, and runs in place. *plain chain*: a Celery `chain`
 with late acknowledgement and no result backend: nothing is recorded. *floor*: pgbench sends the fewest
-statements that such a journal needs. All use the same servers and the same pool (prefork); a measurement
-ends when the journal shows every run as completed, or every chain has marked its end.
+statements that such a journal needs. *bare loop*: a Celery task sends those same statements for all steps of its
+run and does nothing else, which is what Celery, psycopg and one commit a step cost whoever keeps the journal. All
+use the same servers and the same pool (prefork); a measurement ends when the journal shows every run as completed,
+or every run of plain Celery has marked its end.
 
 Wall time moves with whatever else the machine does, so read the ratios: each is of two measurements of the
 same round, taken within seconds of each other, and the order turns every round. Processor time per step is
@@ -40,12 +42,14 @@ _READING = """\
 For a step that waits seconds for a model, either mode's cost is below one per cent. Sticky execution matters
 where steps are many and short.
 
-Between sticky execution and its floor lie, in PostgreSQL, the history row with its digests, the look at the
-run's hold and at the plan, the checks of the rows, and commits that seldom share a flush (0.86 flushes a step
-where the floor needs 0.37: workers that compute between two commits rarely commit at once); outside it, a tenth
-of a hop through Celery, a tenth of a submission, and the Python that runs the step. Between the hop
-and the plain chain lie two commits and what writes them; the hop itself is cheaper here, since messages are
-built directly and one client is kept per channel (`tasks/transport.py`).
+The bare loop says how much of the way to the floor is open to a journal under Celery at all. Between it and
+sticky execution lie, in PostgreSQL, the plan and the history row with its digests, the look at the run's hold, and
+the checks of the rows; outside it, the Python that types, digests, fences, numbers and records what a step does
+(`docs/results/hot-path.md` has the shares). Between the bare loop and the floor lie a message through Celery for
+every run, psycopg, and commits that seldom share a flush: 0.86 flushes a step where the floor needs 0.37, since
+workers that compute between two commits rarely commit at once. Between the hop and the plain chain lie two commits
+and what writes them; the hop itself is cheaper here, since messages are built directly and one client is kept per
+channel (`tasks/transport.py`).
 """
 
 

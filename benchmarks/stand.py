@@ -64,7 +64,7 @@ class Stand:
 
     @property
     def finished(self) -> Path:
-        """Where plain chains leave a line when they are done."""
+        """Where runs of plain Celery leave a line when they are done."""
         return self.home.path / "finished"
 
     @contextmanager
@@ -79,10 +79,10 @@ class Stand:
             yield pid
 
     @contextmanager
-    def plain(self, mode: Mode) -> Iterator[int]:
-        """One plain Celery worker on the same pool; its pid."""
+    def plain(self, mode: Mode, *, module: str) -> Iterator[int]:
+        """One worker of a plain Celery app, on the same pool; its pid."""
         worker = self._services({}).worker("plain", concurrency=mode.concurrency)
-        argv = tuple("benchmarks.plain" if word == "tasks" else word for word in worker.argv)
+        argv = tuple(module if word == "tasks" else word for word in worker.argv)
         without_queues = argv.index("-X")
         argv = argv[:without_queues] + argv[without_queues + 2 :]
         os.environ["BENCH_EVENTS"] = str(int(mode.events))
@@ -118,6 +118,7 @@ class Stand:
             ONWARD_PUBLISH_WINDOW="5000",  # a mass recovery is published whole, whoever consumes
             BENCH_BROKER_URL=self.servers.broker_url,
             BENCH_FINISHED=str(self.finished),
+            BENCH_DATABASE_URL=self.libpq_url("floor"),
         )
         settings.cache_clear()
 

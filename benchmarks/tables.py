@@ -7,7 +7,7 @@ from statistics import median
 from benchmarks.meters import Measure
 from benchmarks.stand import Mode
 
-PLAIN, HOP, STICKY = "plain chain", "hop", "sticky"
+PLAIN, HOP, STICKY, BARE = "plain chain", "hop", "sticky", "bare loop"
 ONE_COMMIT, TWO_COMMITS = "floor, 1 commit", "floor, 2 commits"
 
 
@@ -26,6 +26,9 @@ RATIOS = (
     Ratio(STICKY, PLAIN, 2.5, 3.5),
     Ratio(STICKY, ONE_COMMIT, 0.3, 0.45),
     Ratio(HOP, TWO_COMMITS),
+    Ratio(BARE, PLAIN),
+    Ratio(BARE, ONE_COMMIT),
+    Ratio(STICKY, BARE),
 )
 
 
