@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from benchmarks.contestants import Onward, PlainChain, completed_runs, submit_run, wait_for
+from benchmarks.contestants import Onward, PlainChain, completions, submit_run, wait_for
 from benchmarks.stand import Mode, Stand
 from models import database
 from models.ids import new_nonce
@@ -118,10 +118,10 @@ def _plain_latency(stand: Stand, mode: Mode) -> Latency:
 
 
 def _one_by_one(mode: Mode, *, runs: int) -> None:
+    completed = completions()
     for run in range(runs):
-        target = completed_runs() + 1
         submit_run(mode, run, IDLE_STEPS)
-        wait_for(completed_runs, target)
+        wait_for(completed, run + 1)
 
 
 def _now() -> object:
