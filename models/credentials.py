@@ -80,6 +80,7 @@ _LOOKS = [
     for begin, rest in _BEGINNINGS.items()
 ] + [(begin, re.compile(re.escape(begin) + rest)) for begin, rest in _ANYWHERE.items()]
 _SHORTEST = 8  #: characters, of a URL with a password: most names of fields need no search
+_LONGEST_NAME = 64  #: characters of a field's name whose look is remembered
 #: Parts of names that may be a credential's.
 _SUSPECT = (
     "pass", "pwd", "secret", "key", "token", "credential", "authori", "cookie", "bearer", "jwt", "connection",
@@ -171,7 +172,7 @@ def _in_mapping(
     value: Mapping[Any, Any], steps: tuple[object, ...], allowed: _Allowed
 ) -> Iterator[tuple[tuple[object, ...], str]]:
     for key, item in value.items():
-        if type(key) is str and _is_secret_text(key):
+        if type(key) is str and _is_secret_key(key):
             yield steps, "a key in it does"
             continue
         yield from _suspects(item, (*steps, key), allowed, name=key if type(key) is str else None)
@@ -246,6 +247,18 @@ def _ends(words: str, end: str) -> bool:
 def _is_secret_text(text: str) -> bool:
     text = unmarked(text)
     return redaction.is_known(text) or _looks_like_one(text)
+
+
+def _is_secret_key(key: str) -> bool:
+    """As ``_is_secret_text``; the same few names come with every submission."""
+    key = unmarked(key)
+    look = _name_looks_like_one if len(key) <= _LONGEST_NAME else _looks_like_one
+    return redaction.is_known(key) or look(key)
+
+
+@lru_cache(maxsize=4096)
+def _name_looks_like_one(name: str) -> bool:
+    return _looks_like_one(name)
 
 
 def _looks_like_one(text: str) -> bool:

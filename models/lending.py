@@ -10,15 +10,17 @@ from typing import Any
 
 import psycopg
 
+from models.prepared import Prepared
+
 WAIT_LIMIT = 30.0  #: seconds; statements take milliseconds, so that nobody waits this long for long
 
 
 @dataclass(slots=True)
 class Lent:
-    """A connection with the cursors that were prepared on it."""
+    """A connection with what was prepared on it."""
 
     connection: psycopg.Connection[tuple[Any, ...]] | None = None
-    cursors: dict[str, psycopg.Cursor[tuple[Any, ...]]] = field(default_factory=dict)
+    prepared: dict[str, Prepared] = field(default_factory=dict)
 
 
 class Lender:
