@@ -1,6 +1,7 @@
 # make demo    contracts reviewed while workers are killed; make demo ARGS="--documents 20 --seed 7"
 # make test    linter, types, import rules and all tests; make test ARGS="-m unit"
-#              make test ARGS="-m 'not clone'" leaves out the one that fetches packages again
+#              make test ARGS="-m 'not clone'" leaves out the one that fetches packages again;
+#              make test JOBS=0 runs them one after the other, in this process
 # make peers   the tests against real model servers that nobody here wrote, in .venv-peers;
 #              make test runs them too
 # make adapters    the tests of each agent framework's adapter, in .venv-adapters/NAME; make test
@@ -12,6 +13,8 @@
 
 PYTHON ?= python3
 ARGS ?=
+# Processes that run tests, each with servers of its own: tests wait more than they compute.
+JOBS ?= auto
 ADAPTERS ?= pydantic_ai openai_agents langgraph
 UV_VERSION := 0.13.9
 BIN := .venv/bin
@@ -31,7 +34,7 @@ demo: .venv/run.ok
 	@$(BIN)/onward demo $(ARGS)
 
 test: lint .venv-peers/ok $(ADAPTERS:%=.venv-adapters/%/run.ok)
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 lint: .venv/dev.ok
 	@$(BIN)/ruff check
