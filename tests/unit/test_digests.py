@@ -13,8 +13,8 @@ import pytest
 
 from models.digests import digest, digest_text
 from models.errors import UnserialisableValue
-from models.messages import safe_repr
 from models.values import decode, encode
+from tests.support.shown import shown
 
 ROOT = Path(__file__).parents[2]
 
@@ -62,13 +62,13 @@ APART: list[tuple[object, object]] = [
 ]
 
 
-@pytest.mark.parametrize(("one", "other"), ALIKE, ids=safe_repr)
+@pytest.mark.parametrize(("one", "other"), ALIKE, ids=shown)
 def test_c27_another_spelling_is_the_same_request(one: object, other: object) -> None:
     assert digest(one) == digest(other)
     assert digest(decode(encode(one))) == digest(one)
 
 
-@pytest.mark.parametrize(("one", "other"), APART, ids=safe_repr)
+@pytest.mark.parametrize(("one", "other"), APART, ids=shown)
 def test_c27_another_meaning_is_another_request(one: object, other: object) -> None:
     assert digest(one) != digest(other)
 

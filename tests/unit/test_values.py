@@ -18,8 +18,8 @@ from pydantic import BaseModel, TypeAdapter
 
 from models.errors import OutputTooLarge, UndecodableValue, UnserialisableValue
 from models.long_texts import LONG
-from models.messages import safe_repr
 from models.values import decode, encode
+from tests.support.shown import shown
 
 BERLIN = ZoneInfo("Europe/Berlin")
 LITERAL = "\\u0000"  # six characters, not a NUL
@@ -117,7 +117,7 @@ def same(before: object, after: object) -> bool:
     return type(before) is type(after) and repr(before) == repr(after) and before == after
 
 
-@pytest.mark.parametrize("value", KEPT, ids=safe_repr)
+@pytest.mark.parametrize("value", KEPT, ids=shown)
 def test_comes_back_as_it_was(value: Any) -> None:
     for placed in (value, [value], {"k": value}, {"k": (value, [value])}):
         text = encode(placed)
@@ -185,7 +185,7 @@ REFUSED: list[tuple[object, str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("value", "path", "type_name"), REFUSED, ids=safe_repr)
+@pytest.mark.parametrize(("value", "path", "type_name"), REFUSED, ids=shown)
 def test_refuses_by_path_and_type(value: object, path: str, type_name: str) -> None:
     with pytest.raises(UnserialisableValue) as caught:
         encode(value, subject="the result of step review.read")
