@@ -30,7 +30,7 @@ class Prepared:
     def __init__(self, link: psycopg.Connection[Any], statement: LiteralString) -> None:
         self._link = link
         self._names: list[str] = []
-        self._text = _NAMED.sub(self._place, statement).encode()
+        self.text = _NAMED.sub(self._place, statement).encode()
         self._values = Transformer(link)
         self._formats = [PyFormat.AUTO] * len(self._names)
         #: Names on the server, by the types of parameters: those of numbers depend on how large they are.
@@ -59,7 +59,7 @@ class Prepared:
 
     def _prepare(self, types: tuple[int, ...] | None) -> bytes:
         name = f"onward_{next(_numbers)}".encode()
-        self._link.pgconn.send_prepare(name, self._text, types)
+        self._link.pgconn.send_prepare(name, self.text, types)
         self._answer()
         self._known[types] = name
         return name

@@ -1,12 +1,13 @@
 """A journal that rolls back, breaks or is away while an effect is under way: writes are repeated, calls never."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import psycopg
 import pytest
 
 from models import database
 from models.journal.values import Claimed
+from models.prepared import Prepared, Row
 from models.settings import settings
 from tasks.effects import Ledger
 from tasks.errors import AttemptLost
@@ -103,24 +104,17 @@ def test_a_connection_that_breaks_before_the_intent_sends_once(
 def test_a_commit_whose_answer_is_lost_is_known_again(
     journal: Journal, claimed: Claimed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    execute, lost = psycopg.Cursor.execute, []
+    first, lost = Prepared.first, []
 
-    def losing(self: object, statement: object, *args: object, **options: object) -> object:
-        done = execute(self, statement, *args, **options)  # type: ignore[call-overload]
-        kind = next(
-            (
-                word
-                for word in ("made AS", "INSERT INTO effect_settlement")
-                if word in str(statement)
-            ),
-            None,
-        )
-        if kind is not None and kind not in lost:
-            lost.append(kind)
-            raise psycopg.OperationalError("the connection was cut before the answer came")
-        return done
+    def losing(self: Prepared, params: Mapping[str, object]) -> Row | None:
+        row = first(self, params)
+        for kind in (b"made AS", b"INSERT INTO effect_settlement"):
+            if kind in self.text and kind not in lost:
+                lost.append(kind)
+                raise psycopg.OperationalError("the connection was cut before the answer came")
+        return row
 
-    monkeypatch.setattr(psycopg.Cursor, "execute", losing)
+    monkeypatch.setattr(Prepared, "first", losing)
     assert call(a_ledger(claimed)) == Made("res-1")
     assert len(lost) == 2
     assert len(DESK.calls) == 1
